@@ -1,0 +1,192 @@
+"""One call of a verb: its token, deadline and lease, set up before the thread is touched.
+
+Owns what must be undone however the call ends: the deadline's timer, the link to the
+caller's token, and the lease, which a finished call releases and a dropped one leaves to
+expire. Knows no verb's rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from outcrop.stores.errors import LeasesUnsupported
+from outcrop.stores.instants import instant_text_rounded_up
+from outcrop.stores.port import Held
+
+from .cancellation import CancelReason, CancelToken, is_dropped, task_cancels
+from .commit import Journal
+from .failpoints import failpoint
+from .leases import take_lease
+from .options import CheckpointPolicy
+from .outcome import RefusalCode, Refused
+from .runner import Runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Executor
+    from types import TracebackType
+
+    from outcrop.stores.port import Store
+    from outcrop.stores.record import Lease, Row
+
+    from .clock import Clock, Timer
+    from .compiled import CompiledGraph
+    from .leases import LeaseRenewer, Tenure
+    from .options import RunOptions
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine(Generic[S]):
+    """What every call of one `Threads` works with."""
+
+    graph: CompiledGraph[S]
+    store: Store
+    clock: Clock
+    renewer: LeaseRenewer
+    executor: Executor | None
+    uniform: Callable[[], float]
+    new_id: Callable[[], str]
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether runs write a row after every node."""
+        return self.graph.policy is CheckpointPolicy.EVERY_NODE
+
+
+class Call(Generic[S]):
+    """An async context around one verb on one thread."""
+
+    def __init__(self, engine: Engine[S], thread_id: str, options: RunOptions) -> None:
+        self.engine = engine
+        self.thread_id = thread_id
+        self.options = options
+        self.token = CancelToken()
+        self._tenure: Tenure | None = None
+        self._timer: Timer | None = None
+        self._withdraw: Callable[[], None] | None = None
+        self._cancels_before = 0
+
+    async def __aenter__(self) -> Call[S]:
+        self._cancels_before = task_cancels()
+        asked, deadline = self.options.cancellation, self.options.deadline
+        if asked is not None:
+            self._withdraw = asked.on_fire(
+                lambda: self.token.fire(asked.reason or CancelReason.REQUESTED, asked.cause)
+            )
+        if deadline is not None:
+            left = (deadline - self.engine.clock.now()).total_seconds()
+            if left <= 0:
+                self.token.fire(CancelReason.DEADLINE)
+            else:
+                self._timer = self.engine.clock.call_later(
+                    left, lambda: self.token.fire(CancelReason.DEADLINE)
+                )
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._withdraw is not None:
+            self._withdraw()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tenure is None:
+            return
+        if error is not None and is_dropped(error, self._cancels_before):
+            self._tenure.drop()
+        else:
+            failpoint("lease.releasing")
+            await self._tenure.release()
+
+    def refuse(self, code: RefusalCode, message: str, *, held_by: Lease | None = None) -> Refused:
+        """A refusal of this call's thread."""
+        return Refused(thread_id=self.thread_id, code=code, message=message, held_by=held_by)
+
+    async def load(self) -> Row | Refused | None:
+        """The thread's latest row; a store that fails refuses the call."""
+        try:
+            return await self.engine.store.load(self.thread_id)
+        except Exception as error:  # noqa: BLE001 - a verb tells what its store said, and raises nothing
+            return self.refuse(RefusalCode.STORE, str(error))
+
+    async def take_lease(self) -> Refused | None:
+        """Take the thread's lease if the call is to run under one, unless it has it already."""
+        if self.options.lease is None or self._tenure is not None:
+            return None
+        engine = self.engine
+        try:
+            taken = await take_lease(
+                engine.store,
+                self.thread_id,
+                self.options.lease,
+                clock=engine.clock,
+                renewer=engine.renewer,
+                on_lost=lambda: self.token.fire(CancelReason.LEASE_LOST),
+            )
+        except Exception as error:  # noqa: BLE001 - the same
+            return self.refuse(RefusalCode.STORE, str(error))
+        if isinstance(taken, Held):
+            return self._held(taken.lease)
+        self._tenure = taken
+        failpoint("lease.acquired")
+        return None
+
+    async def claim_running(self) -> Refused | None:
+        """As `take_lease`; without a lease of its own, the call must find none alive."""
+        if self.options.lease is not None:
+            return await self.take_lease()
+        try:
+            live = await self.engine.store.get_lease(self.thread_id)
+        except LeasesUnsupported:
+            return None
+        except Exception as error:  # noqa: BLE001 - the same
+            return self.refuse(RefusalCode.STORE, str(error))
+        return None if live is None else self._held(live)
+
+    def journal(
+        self, caller: Mapping[str, str], *, expected: int | None, carried: Mapping[str, str] | None = None
+    ) -> Journal:
+        """The thread's log, to be written after the `expected` sequence."""
+        engine = self.engine
+        return Journal(
+            store=engine.store,
+            clock=engine.clock,
+            thread_id=self.thread_id,
+            identity=engine.graph.identity,
+            durable=engine.is_durable,
+            caller=MappingProxyType(dict(caller)),
+            carried=carried or {},
+            marks=self.options.marks,
+            expected=expected,
+            tenure=self._tenure,
+        )
+
+    def runner(self, journal: Journal) -> Runner[S]:
+        """Whoever runs the thread's nodes."""
+        engine, options = self.engine, self.options
+        return Runner(
+            graph=engine.graph,
+            journal=journal,
+            clock=engine.clock,
+            uniform=engine.uniform,
+            executor=engine.executor,
+            token=self.token,
+            asked=options.cancellation,
+            stop=options.stop,
+            run_id=options.run_id or engine.new_id(),
+            services=options.services,
+        )
+
+    def _held(self, lease: Lease) -> Refused:
+        until = instant_text_rounded_up(lease.expires_at)
+        message = f"thread '{self.thread_id}' is held by '{lease.owner}' until {until}"
+        return self.refuse(RefusalCode.HELD, message, held_by=lease)
+
+
+def without_limits(options: RunOptions) -> RunOptions:
+    """The options of a verb that runs no node: nothing cuts it short."""
+    return replace(options, cancellation=None, deadline=None)

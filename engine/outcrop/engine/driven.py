@@ -1,0 +1,72 @@
+"""What both drivers share: which threads they list, and how they tell why they skipped one. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from outcrop.stores.query import MAX_PAGE
+
+from .options import options_refusal
+from .outcome import RefusalCode, Refused
+
+if TYPE_CHECKING:
+    from outcrop.stores.record import GraphIdentity
+
+    from .cancellation import CancelToken
+    from .options import RunOptions
+
+S = TypeVar("S")
+
+_GONE = frozenset(
+    {
+        RefusalCode.RUNNING,
+        RefusalCode.NOT_RUNNING,
+        RefusalCode.COMPLETED,
+        RefusalCode.ENDED,
+        RefusalCode.ALREADY_RESUMED,
+        RefusalCode.NOT_DUE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A thread that a driver listed and left alone, and why."""
+
+    thread_id: str
+    reason: str
+
+
+def skip_reason(refused: Refused, *, gone: str, raced: str) -> str:
+    """Why a driver's verb did nothing, in the driver's words."""
+    if refused.code is RefusalCode.NO_THREAD:
+        return "it has no checkpoint"
+    if refused.code is RefusalCode.STORE:
+        return f"its checkpoint can't be loaded: {refused.message}"
+    if refused.code is RefusalCode.SCHEMA_VERSION:
+        return "its checkpoint" + refused.message.removeprefix(f"checkpoint for thread '{refused.thread_id}'")
+    if refused.code is RefusalCode.HELD:
+        return "it" + refused.message.removeprefix(f"thread '{refused.thread_id}'")
+    if refused.code in (RefusalCode.LOST_RACE, RefusalCode.STALE):
+        return raced
+    return gone if refused.code in _GONE else refused.message
+
+
+def driver_refusal(limit: int, options: RunOptions) -> str | None:
+    """Why a driver can't start with these options, or None when it can."""
+    if not 1 <= limit <= MAX_PAGE:
+        return f"a driver's limit must be between 1 and {MAX_PAGE}, not {limit}"
+    return options_refusal(options)
+
+
+def graph_filter(identity: GraphIdentity | None, *, match_graph: bool) -> tuple[str | None, str | None]:
+    """The graph ID and version that a driver lists the threads of."""
+    if identity is None or not match_graph:
+        return None, None
+    return identity.id, identity.version
+
+
+def is_told_to_stop(*tokens: CancelToken | None) -> bool:
+    """Whether a driver should start no other thread."""
+    return any(token is not None and token.fired for token in tokens)

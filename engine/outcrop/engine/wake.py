@@ -1,0 +1,120 @@
+"""Waking every due thread once: the sweep that a driver or a cron job repeats.
+
+Owns the listing and the report; each thread is woken by `Threads.wake`, which decides by
+itself whether the thread is still due. Has no schedule of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from outcrop.stores.query import ThreadQuery
+from outcrop.stores.record import WaitKind
+
+from .driven import Skipped, driver_refusal, graph_filter, is_told_to_stop, skip_reason
+from .options import RunOptions
+from .outcome import Refused, RunResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from outcrop.stores.query import ThreadSummary
+
+    from .cancellation import CancelToken
+    from .threads import Threads
+
+S = TypeVar("S")
+
+
+class WakeReason(StrEnum):
+    """Why a thread was due."""
+
+    TIMER = "timer"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeOptions:
+    """What one sweep wakes, and how.
+
+    Threads due by `now` (default: the clock's), with all of `metadata`, of this graph unless
+    `match_graph` is off, at most `limit` (1 to 1,000) woken and skipped together. `options`
+    are those of each run. `stop` keeps the sweep from starting another, and cancels none.
+    """
+
+    now: datetime | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    limit: int = 100
+    match_graph: bool = True
+    options: RunOptions = field(default_factory=RunOptions)
+    stop: CancelToken | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Woken(Generic[S]):
+    """A thread that was woken, and what its run came to."""
+
+    thread_id: str
+    reason: WakeReason
+    result: RunResult[S]
+
+
+@dataclass(slots=True)
+class WakeReport(Generic[S]):
+    """What a sweep did; `refusal` says why it ended before its time, if it did."""
+
+    woken: list[Woken[S]] = field(default_factory=list["Woken[S]"])
+    skipped: list[Skipped] = field(default_factory=list[Skipped])
+    refusal: str | None = None
+
+    @property
+    def handled(self) -> int:
+        """How many threads it came to."""
+        return len(self.woken) + len(self.skipped)
+
+
+async def wake_due(threads: Threads[S], options: WakeOptions) -> WakeReport[S]:
+    """Wake what is due, page by page."""
+    report = WakeReport[S]()
+    report.refusal = driver_refusal(options.limit, options.options)
+    if report.refusal is not None:
+        return report
+    now = options.now or threads.clock.now()
+    graph_id, version = graph_filter(threads.graph.identity, match_graph=options.match_graph)
+    query = ThreadQuery(
+        due_by=now,
+        metadata=options.metadata,
+        graph_id=graph_id,
+        graph_version=version,
+        limit=options.limit,
+    )
+    while True:
+        try:
+            page = await threads.store.list_threads(query)
+        except Exception as error:  # noqa: BLE001 - a sweep tells what its store said, and raises nothing
+            report.refusal = str(error)
+            return report
+        for summary in page.threads:
+            if report.handled >= options.limit or is_told_to_stop(options.stop, options.options.cancellation):
+                return report
+            await _wake(threads, summary, options.options, now, report)
+        if page.next_cursor is None:
+            return report
+        query = replace(query, cursor=page.next_cursor)
+
+
+async def _wake(
+    threads: Threads[S], summary: ThreadSummary, options: RunOptions, now: datetime, report: WakeReport[S]
+) -> None:
+    thread_id, is_timer = summary.thread_id, summary.wait is not None and summary.wait.kind is WaitKind.TIMER
+    result = await threads.wake(thread_id, options, now=now)
+    if isinstance(result, Refused):
+        reason = skip_reason(
+            result, gone="it is no longer due", raced="another driver woke or ended it first"
+        )
+        report.skipped.append(Skipped(thread_id, reason))
+    else:
+        report.woken.append(Woken(thread_id, WakeReason.TIMER if is_timer else WakeReason.TIMEOUT, result))

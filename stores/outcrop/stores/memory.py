@@ -1,0 +1,230 @@
+"""The in-memory store: the port's contract in its plainest form, and the store of tests.
+
+Logs are lists, a sequence is an index. Rows are copied in and out, so no caller can change
+what another one reads. One lock covers every call, because a renewer uses the same leases
+from another thread.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from .codec import check_metadata
+from .instants import instant_text
+from .leases import (
+    check_lease_of,
+    check_owner,
+    from_milliseconds,
+    system_now,
+    to_milliseconds,
+    ttl_milliseconds,
+)
+from .port import EMPTY_LOG, Acquired, AcquireResult, Held, LeaseLost, NotLatest, Saved, SaveResult
+from .query import check_limit, check_query, decode_cursor, page_of_log, page_of_threads, summary_of
+from .record import Checkpoint, Lease, Row, ThreadState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import Set as AbstractSet
+    from datetime import datetime, timedelta
+
+    from .port import LeaseStore, Store
+    from .query import LogPage, ThreadPage, ThreadQuery
+
+
+_Entry: TypeAlias = "tuple[Checkpoint, Mapping[str, str] | None]"
+"""A row and its metadata, the latter the store's own copy."""
+
+
+@dataclass(slots=True)
+class _LeaseRecord:
+    token: int
+    owner: str | None
+    expires_at: int
+
+
+class MemoryStore:
+    """Everything in this process; gone with it. `clock` is the leases' time."""
+
+    def __init__(self, *, clock: Callable[[], datetime] = system_now) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._logs: dict[str, list[_Entry]] = {}
+        self._leases: dict[str, _LeaseRecord] = {}
+
+    async def save(
+        self, checkpoint: Checkpoint, *, expected: int | None = None, lease: Lease | None = None
+    ) -> SaveResult:
+        check_lease_of(checkpoint, lease)
+        entry = _entry(checkpoint)
+        with self._lock:
+            if lease is not None and self._record_of(lease) is None:
+                return LeaseLost()
+            log = self._logs.get(checkpoint.thread_id)
+            sequence = 0 if log is None else len(log)
+            if expected is not None and expected != sequence - 1:
+                return NotLatest()
+            if log is None:
+                self._logs[checkpoint.thread_id] = [entry]
+            else:
+                log.append(entry)
+            return Saved(sequence)
+
+    async def load(self, thread_id: str) -> Row | None:
+        with self._lock:
+            log = self._logs.get(thread_id)
+            return None if log is None else Row(len(log) - 1, _copied(*log[-1]))
+
+    async def acquire_lease(self, thread_id: str, owner: str, ttl: timedelta) -> AcquireResult:
+        check_owner(owner)
+        milliseconds = ttl_milliseconds(ttl)
+        with self._lock:
+            held = self._live(thread_id)
+            if held is not None:
+                return Held(held)
+            last = self._leases.get(thread_id)
+            token = 1 if last is None else last.token + 1
+            record = _LeaseRecord(token, owner, self._now() + milliseconds)
+            self._leases[thread_id] = record
+            return Acquired(Lease(thread_id, owner, token, from_milliseconds(record.expires_at)))
+
+    async def renew_lease(self, lease: Lease, ttl: timedelta) -> Lease | None:
+        milliseconds = ttl_milliseconds(ttl)
+        with self._lock:
+            record = self._record_of(lease)
+            if record is None:
+                return None
+            record.owner, record.expires_at = lease.owner, self._now() + milliseconds
+            return replace(lease, expires_at=from_milliseconds(record.expires_at))
+
+    async def release_lease(self, lease: Lease) -> bool:
+        with self._lock:
+            record = self._record_of(lease)
+            if record is None:
+                return False
+            record.owner = None
+            return True
+
+    async def get_lease(self, thread_id: str) -> Lease | None:
+        with self._lock:
+            return self._live(thread_id)
+
+    @asynccontextmanager
+    async def renewals(self) -> AsyncGenerator[LeaseStore]:
+        yield self
+
+    async def list_threads(self, query: ThreadQuery) -> ThreadPage:
+        check_query(query)
+        matches = _matcher(query)
+        with self._lock:
+            heads = [(len(log) - 1, *log[-1]) for log in self._logs.values()]
+        found = [head for head in heads if matches(head[1], head[2])]
+        found.sort(key=lambda head: (head[1].updated_at, head[1].thread_id), reverse=True)
+        rows = [Row(at, _copied(row, metadata)) for at, row, metadata in found[: query.limit + 1]]
+        return page_of_threads([summary_of(row) for row in rows], query.limit)
+
+    async def get_log(self, thread_id: str, *, after: int | None = None, limit: int = 100) -> LogPage:
+        check_limit(limit)
+        first = max(EMPTY_LOG if after is None else after, EMPTY_LOG) + 1
+        with self._lock:
+            rows = self._logs.get(thread_id, [])[first : first + limit]
+        return page_of_log(tuple(Row(at, _copied(*entry)) for at, entry in enumerate(rows, first)), limit)
+
+    async def purge(
+        self, older_than: datetime, *, states: AbstractSet[ThreadState], limit: int = 1000
+    ) -> int:
+        check_limit(limit)
+        cutoff = instant_text(older_than)
+        with self._lock:
+            old = sorted(
+                (head.updated_at, thread_id)
+                for thread_id, head in ((thread_id, log[-1][0]) for thread_id, log in self._logs.items())
+                if head.state in states and head.updated_at < cutoff and self._live(thread_id) is None
+            )[:limit]
+            for _, thread_id in old:
+                del self._logs[thread_id]
+                self._leases.pop(thread_id, None)
+            return len(old)
+
+    async def close(self) -> None:
+        """Keep everything: another part of the process may still read it."""
+
+    def _now(self) -> int:
+        return to_milliseconds(self._clock())
+
+    def _record_of(self, lease: Lease) -> _LeaseRecord | None:
+        record = self._leases.get(lease.thread_id)
+        return record if record is not None and record.token == lease.token else None
+
+    def _live(self, thread_id: str) -> Lease | None:
+        record = self._leases.get(thread_id)
+        if record is None or record.owner is None or record.expires_at <= self._now():
+            return None
+        return Lease(thread_id, record.owner, record.token, from_milliseconds(record.expires_at))
+
+
+def _entry(checkpoint: Checkpoint) -> _Entry:
+    metadata = checkpoint.metadata
+    if metadata is not None:
+        check_metadata(metadata)
+        metadata = dict(metadata)
+    if checkpoint.nested is None and checkpoint.decision is None:
+        return checkpoint, metadata  # nothing else is mutable, and a copy would double a save's cost
+    return _copied(checkpoint, metadata), metadata
+
+
+def _copied(checkpoint: Checkpoint, metadata: Mapping[str, str] | None) -> Checkpoint:
+    decision, nested = checkpoint.decision, checkpoint.nested
+    return replace(
+        checkpoint,
+        metadata=None if metadata is None else dict(metadata),
+        decision=None if decision is None else copy.deepcopy(decision),
+        nested=None if nested is None else _copied(nested, nested.metadata),
+    )
+
+
+def _matcher(query: ThreadQuery) -> Callable[[Checkpoint, Mapping[str, str] | None], bool]:
+    after = None if query.updated_after is None else instant_text(query.updated_after)
+    before = None if query.updated_before is None else instant_text(query.updated_before)
+    due_by = None if query.due_by is None else instant_text(query.due_by)
+    below = None if query.cursor is None else decode_cursor(query.cursor)
+
+    def matches(row: Checkpoint, metadata: Mapping[str, str] | None) -> bool:
+        return (
+            (not query.states or row.state in query.states)
+            and (not query.metadata or _has_pairs(metadata or {}, query.metadata))
+            and (after is None or row.updated_at > after)
+            and (before is None or row.updated_at < before)
+            and (due_by is None or _is_due(row, due_by))
+            and (query.graph_id is None or _has_graph(row, query.graph_id, query.graph_version))
+            and (below is None or (row.updated_at, row.thread_id) < below)
+        )
+
+    return matches
+
+
+def _has_pairs(metadata: Mapping[str, str], pairs: Mapping[str, str]) -> bool:
+    return all(metadata.get(key) == value for key, value in pairs.items())
+
+
+def _is_due(row: Checkpoint, due_by: str) -> bool:
+    wait = row.innermost.wait
+    return (
+        row.state is ThreadState.INTERRUPTED
+        and wait is not None
+        and wait.wake_at is not None
+        and wait.wake_at <= due_by
+    )
+
+
+def _has_graph(row: Checkpoint, graph_id: str, version: str | None) -> bool:
+    graph = row.graph
+    return graph is not None and graph.id == graph_id and (version is None or graph.version == version)
+
+
+if TYPE_CHECKING:
+    _conforms: type[Store] = MemoryStore

@@ -1,0 +1,104 @@
+"""Bringing a file to the schema version that this build knows, or refusing a newer one.
+
+Runs in one IMMEDIATE transaction, so several processes may open a file at once. Steps are
+numbered and only ever appended. No pragma is set: the file stays as its owner made it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from outcrop.stores.errors import NewerSchema, StoreError
+
+from .database import transaction
+from .statements import named_statements
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+STEPS: Final[Sequence[tuple[int, tuple[str, ...]]]] = ((2, ("blobs",)),)
+"""Each later version with the statements of `schema.sql` that lead to it."""
+
+_COMPONENT = "checkpoints"
+_SQL = named_statements("schema.sql")
+_INDEXES = ("by_state", "by_updated", "by_wake", "by_graph")
+_LATER_COLUMNS = ("nested", "decision", "wait", "wake_at", "graph_id", "graph_version")
+_LATER_HEAD_COLUMNS = ("wake_at", "graph_id", "graph_version")
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[tuple[int, tuple[str, ...]]] = STEPS) -> None:
+    """Create or upgrade the tables; raises `NewerSchema`, leaving the file as it was."""
+    known = steps[-1][0]
+    with transaction(connection, "IMMEDIATE"):
+        connection.execute(_SQL["versions"])
+        found = _version(connection)
+        _refuse_newer(found, known)
+        if found == known:
+            return
+        if found == 0:
+            _baseline(connection)
+        for version, names in steps:
+            if version > found:
+                for name in names:
+                    connection.execute(_SQL[name])
+        connection.execute(
+            "INSERT OR REPLACE INTO strata_schema_version (component, version) VALUES (?, ?)",
+            (_COMPONENT, known),
+        )
+
+
+def check_readable(connection: sqlite3.Connection) -> None:
+    """Raise `StoreError` unless the file is at this build's version; changes nothing."""
+    known = STEPS[-1][0]
+    found = _version(connection) if _columns(connection, "strata_schema_version") else 0
+    if found == 0 and not _columns(connection, "checkpoints"):
+        raise StoreError("the file has no checkpoints")
+    _refuse_newer(found, known)
+    if found < known:
+        raise StoreError(
+            f"database is at checkpoints schema version {found}, and this build needs {known}: "
+            "open it once for writing"
+        )
+
+
+def _refuse_newer(found: int, known: int) -> None:
+    if found > known:
+        raise NewerSchema(
+            f"database is at checkpoints schema version {found}, and this build knows {known}: "
+            "upgrade the runtime"
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    row: tuple[int] | None = connection.execute(
+        "SELECT version FROM strata_schema_version WHERE component = ?", (_COMPONENT,)
+    ).fetchone()
+    return 0 if row is None else row[0]
+
+
+def _baseline(connection: sqlite3.Connection) -> None:
+    connection.execute(_SQL["checkpoints"])
+    _add_columns(connection, "checkpoints", _LATER_COLUMNS)
+    if not _columns(connection, "checkpoint_threads"):
+        _run(connection, "heads", "backfill", *_INDEXES, "drop_trigger", "trigger")
+    elif _add_columns(connection, "checkpoint_threads", _LATER_HEAD_COLUMNS):
+        _run(connection, *_INDEXES, "drop_trigger", "trigger")
+    _run(connection, "leases")
+
+
+def _run(connection: sqlite3.Connection, *names: str) -> None:
+    for name in names:
+        connection.execute(_SQL[name])
+
+
+def _add_columns(connection: sqlite3.Connection, table: str, names: Sequence[str]) -> bool:
+    present = _columns(connection, table)
+    missing = [name for name in names if name not in present]
+    for name in missing:
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN {name} TEXT")
+    return bool(missing)
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}

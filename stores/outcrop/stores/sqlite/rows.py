@@ -1,0 +1,106 @@
+"""Checkpoints as the columns of a SQLite row, and back.
+
+Owns which field goes to which column and in what form. A derived column (`wake_at`, the
+graph's two) is written from the record and never read back for it, except the graph's.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from outcrop.stores.codec import (
+    decode,
+    decode_decision,
+    decode_metadata,
+    decode_status,
+    decode_wait,
+    encode,
+    encode_decision,
+    encode_metadata,
+    encode_wait,
+    parse,
+)
+from outcrop.stores.deltas import ENCODED_VERSIONS, stored_version
+from outcrop.stores.errors import CorruptRow
+from outcrop.stores.record import Checkpoint, GraphIdentity, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+Columns: TypeAlias = "tuple[Any, ...]"
+"""sequence, thread_id, schema_version … graph_version, in the order of `statements.sql`."""
+
+
+def to_parameters(checkpoint: Checkpoint) -> dict[str, str | int | None]:
+    """The parameters of the save statement that come from the record; raises `InvalidRequest`."""
+    wait, graph, nested = checkpoint.innermost.wait, checkpoint.graph, checkpoint.nested
+    return {
+        "thread_id": checkpoint.thread_id,
+        "schema_version": checkpoint.schema_version,
+        "status": checkpoint.status.value,
+        "suspended_node": checkpoint.suspended_node,
+        "next_node": checkpoint.next_node,
+        "frozen_state": checkpoint.frozen_state,
+        "metadata": encode_metadata(checkpoint.metadata),
+        "created_at": checkpoint.created_at,
+        "resumed_at": checkpoint.resumed_at,
+        "nested": None if nested is None else encode(nested),
+        "decision": encode_decision(checkpoint.decision),
+        "wait": encode_wait(checkpoint.wait),
+        "wake_at": None if wait is None else wait.wake_at,
+        "graph_id": None if graph is None else graph.id,
+        "graph_version": None if graph is None else graph.version,
+    }
+
+
+def from_columns(columns: Columns) -> Row:
+    """The stored row, envelopes and all; raises `CorruptRow`."""
+    with _naming(columns):
+        row = _row(columns, frozen_state=columns[6])
+        if not isinstance(columns[6], str):
+            raise CorruptRow("Invalid column type Blob at index: 6, name: frozen_state")
+        if row.checkpoint.schema_version not in ENCODED_VERSIONS:
+            parse(columns[6], "a state")  # NaN and broken text go no further; envelopes are parsed anyway
+        return row
+
+
+def from_listing(columns: Columns) -> Row:
+    """A thread's latest row without its state; raises `CorruptRow`."""
+    with _naming(columns):
+        row = _row(columns, frozen_state="null")
+    stored = row.checkpoint
+    version = stored_version(stored.thread_id, row.sequence, stored.schema_version, columns[6])
+    return replace(row, checkpoint=replace(stored, schema_version=version))
+
+
+@contextmanager
+def _naming(columns: Columns) -> Generator[None]:
+    # A note, because the message itself is the same in every engine and names no row.
+    try:
+        yield
+    except CorruptRow as error:
+        error.add_note(f"in checkpoint '{columns[1]}' #{columns[0]}")
+        raise
+
+
+def _row(columns: Columns, *, frozen_state: str) -> Row:
+    sequence, thread_id, version, status, suspended, next_node, _, *rest = columns
+    metadata, created_at, resumed_at, nested, decision, wait, graph_id, graph_version = rest
+    checkpoint = Checkpoint(
+        schema_version=version,
+        thread_id=thread_id,
+        status=decode_status(status),
+        suspended_node=suspended,
+        next_node=next_node,
+        frozen_state=frozen_state,
+        metadata=decode_metadata(metadata),
+        created_at=created_at,
+        resumed_at=resumed_at,
+        nested=None if nested is None else decode(nested),
+        decision=decode_decision(decision),
+        wait=decode_wait(wait),
+        graph=None if graph_id is None else GraphIdentity(graph_id, graph_version),
+    )
+    return Row(sequence, checkpoint)

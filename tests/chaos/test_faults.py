@@ -1,0 +1,212 @@
+"""2,000 threads on four workers that are killed, stopped and continued: what must hold, holds."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from outcrop.topics import DecisionBody, Outcome, OutcomeStatus, TopicNames
+from outcrop.topics.admin import TopicAdmin
+from outcrop.topics.client import ThreadsClient
+from outcrop.topics.provisioning import TopicSettings
+from support import chaos
+from support.chaos_graph import APPROVAL_OVER, Order, app
+
+pytestmark = [pytest.mark.chaos, pytest.mark.kafka, pytest.mark.timeout(600)]
+
+LEASE_TTL = 4
+SESSION_TIMEOUT = 6
+FINAL = {OutcomeStatus.COMPLETED, OutcomeStatus.FAILED, OutcomeStatus.CANCELLED, OutcomeStatus.ENDED}
+
+
+def amount(number: int) -> int:
+    return 100 + number * 37 % 900
+
+
+def approved(number: int) -> bool:
+    return number % 5 != 0
+
+
+@dataclass
+class Fleet:
+    """A cluster, its topics, and a client that answers what waits until every thread is final."""
+
+    folder: Path
+    bootstrap: str
+    names: TopicNames
+    cluster: chaos.Cluster
+    commands: list[str] = field(default_factory=list)
+    answered: set[tuple[str, int]] = field(default_factory=set)
+    final: dict[str, OutcomeStatus] = field(default_factory=dict)
+    progress: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def storage(self) -> Path:
+        return self.folder / "threads.db"
+
+    async def send_all(self, client: ThreadsClient, count: int, *, pause: float) -> None:
+        for start in range(0, count, 100):
+            numbers = range(start, min(start + 100, count))
+            orders = [Order(number=number, amount=amount(number), pause=pause) for number in numbers]
+            sent = await asyncio.gather(
+                *(client.run(f"order-{order.number}", graph="chaos-orders", state=order) for order in orders)
+            )
+            self.commands.extend(str(handle.command_id) for handle in sent)
+
+    async def answer(self, client: ThreadsClient) -> None:
+        """Answer each wait once, as its outcome comes by."""
+        async for outcome in client.outcomes():
+            if outcome.status in FINAL:
+                self.final[outcome.thread_id] = outcome.status
+                self.progress.set()
+            elif outcome.status is OutcomeStatus.INTERRUPTED and outcome.sequence is not None:
+                await self._answer_wait(client, outcome, outcome.sequence)
+
+    async def _answer_wait(self, client: ThreadsClient, outcome: Outcome, sequence: int) -> None:
+        place = (outcome.thread_id, sequence)
+        kind = "human" if outcome.wait is None else outcome.wait.kind
+        if place in self.answered or kind == "timer":
+            return
+        self.answered.add(place)
+        if kind == "human":
+            number = int(outcome.thread_id.partition("-")[2])
+            decision = DecisionBody(approved=approved(number), by="chaos")
+            handle = await client.resume(outcome.thread_id, decision=decision, expected_sequence=sequence)
+        else:
+            handle = await client.signal(outcome.thread_id, "payment.settled", {"settled": True})
+        self.commands.append(str(handle.command_id))
+
+    async def finished(self, count: int, within: float) -> None:
+        async with asyncio.timeout(within):
+            while len(self.final) < count:
+                self.progress.clear()
+                await self.progress.wait()
+
+    async def busy(self, number: int, at_least: int) -> int:
+        """Wait until worker `number` has that many nodes in flight."""
+        async with asyncio.timeout(60):
+            while True:
+                runs = chaos.in_flight(chaos.journal(self.folder), self.cluster.pid(number))
+                if runs >= at_least:
+                    return runs
+                await asyncio.sleep(0.05)  # another process's state has no signal to wait for
+
+
+async def made_fleet(bootstrap: str, folder: Path, *, partitions: int, **settings: str) -> Fleet:
+    (folder / "effects").mkdir()
+    tag = uuid4().hex[:8]
+    names = TopicNames(f"{tag}.commands", f"{tag}.outcomes", f"{tag}.dead")
+    await TopicAdmin(bootstrap).create_topics(TopicSettings(names=names, partitions=partitions, replication=1))
+    environment = {
+        "OUTCROP_BOOTSTRAP": bootstrap,
+        "OUTCROP_STORE": f"sqlite:///{folder}/threads.db",
+        "OUTCROP_GROUP": tag,
+        "OUTCROP_COMMANDS_TOPIC": names.commands,
+        "OUTCROP_OUTCOMES_TOPIC": names.outcomes,
+        "OUTCROP_DEAD_TOPIC": names.dead,
+        "OUTCROP_LEASE_TTL": f"{LEASE_TTL}s",
+        "OUTCROP_SESSION_TIMEOUT": f"{SESSION_TIMEOUT}s",
+        "OUTCROP_WAKE_INTERVAL": "1s",
+        "OUTCROP_RECOVERY_INTERVAL": "2s",
+        "OUTCROP_MAX_RECOVERIES": "20",
+    } | {f"OUTCROP_{name.upper()}": value for name, value in settings.items()}
+    return Fleet(folder, bootstrap, names, chaos.Cluster(folder, environment))
+
+
+async def faults(fleet: Fleet) -> set[int]:
+    """Kill two workers, and stop a third past its lease; returns the processes that may be zombies."""
+    cluster = fleet.cluster
+    for victim in (0, 1):
+        runs = await fleet.busy(victim, 20)
+        cluster.kill(victim)
+        print(f"killed w{victim} with {runs} runs in flight, {len(fleet.final)} threads done")
+        cluster.start(victim)
+    await fleet.busy(2, 20)
+    cluster.send(2, signal.SIGSTOP)
+    print(f"stopped w2 with {len(fleet.final)} threads done")
+    await asyncio.sleep(LEASE_TTL + SESSION_TIMEOUT + 2)  # the fault is the time that passes
+    cluster.send(2, signal.SIGCONT)
+    return {cluster.pid(2)}
+
+
+async def expected_states() -> dict[tuple[int, bool, bool], dict[str, object]]:
+    """The fault-free final state of each kind of order, by (number % 3, over the limit, approved)."""
+    states: dict[tuple[int, bool, bool], dict[str, object]] = {}
+    for kind in range(3):
+        for over in (False, True):
+            for yes in (False, True):
+                order = Order(number=kind, amount=APPROVAL_OVER + over, pause=0)
+                states[kind, over, yes] = await chaos.alone(app, order, approved=yes)
+    return states
+
+
+def check_states(logs: dict[str, list[chaos.Row]], states: dict[tuple[int, bool, bool], dict[str, object]]) -> list[str]:
+    """I5: every final state is the fault-free one, but for what names the order."""
+    wrong = []
+    for thread, rows in logs.items():
+        state = Order.model_validate_json(rows[-1].checkpoint.frozen_state)
+        over = state.amount > APPROVAL_OVER
+        expected = states[state.number % 3, over, approved(state.number)]
+        if (state.visited, state.settled, state.receipt is None) != (  # a receipt names its own key
+            expected["visited"],
+            expected["settled"],
+            expected["receipt"] is None,
+        ):
+            wrong.append(f"I5 {thread}: {state.visited} instead of {expected['visited']}")
+    return wrong
+
+
+async def test_kills_and_stops_lose_nothing_and_repeat_nothing(kafka_bootstrap: str, tmp_path: Path) -> None:
+    threads = 2_000
+    fleet = await made_fleet(kafka_bootstrap, tmp_path, partitions=12, concurrency="64")
+    cluster = fleet.cluster
+    for number in range(4):
+        cluster.start(number)
+    began = time.monotonic()
+    try:
+        async with ThreadsClient(kafka_bootstrap, topics=fleet.names) as client, asyncio.TaskGroup() as tasks:
+            answering = tasks.create_task(fleet.answer(client))
+            sending = tasks.create_task(fleet.send_all(client, threads, pause=0.2))
+            zombies = await faults(fleet)
+            await sending
+            await fleet.finished(threads, within=240)
+            answering.cancel()
+        took = time.monotonic() - began
+        assert set(cluster.stop().values()) == {0}
+    except BaseException:
+        print(cluster.tail())
+        raise
+    finally:
+        for process in cluster.processes.values():
+            process.kill()
+            process.wait()
+    logs = await chaos.logs_of(fleet.storage)
+    outcomes = chaos.outcomes_of(kafka_bootstrap, fleet.names.outcomes)
+    wrong = [
+        *chaos.check_logs(logs),
+        *chaos.check_starts(chaos.journal(tmp_path), zombies),
+        *chaos.check_effects(tmp_path, logs),
+        *check_states(logs, await expected_states()),
+        *chaos.check_outcomes(outcomes, fleet.commands),
+        *(f"I6 {thread} is {rows[-1].checkpoint.state}" for thread, rows in logs.items() if rows[-1].checkpoint.state != "completed"),
+    ]
+    recoveries = sum("strata.recoveries" in (row.checkpoint.metadata or {}) for rows in logs.values() for row in rows)
+    facts = {
+        "seconds": round(took, 1),
+        "threads": len(logs),
+        "commands": len(fleet.commands),
+        "outcomes": len(outcomes),
+        "recoveries": recoveries,
+        "leases lost": cluster.logged("lease_lost"),
+        "rebalances": cluster.logged("partitions.revoked") + cluster.logged("partitions.lost"),
+    }
+    print(facts, Counter(outcome.status.value for outcome in outcomes))
+    assert not wrong, wrong[:20]
+    assert len(logs) == threads
+    assert all(facts.values()), facts

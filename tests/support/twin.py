@@ -1,0 +1,298 @@
+"""The twin of strata-peer on this engine: the same command line, the same JSON.
+
+`answer(argv)` runs one command in this process; `python -m support.twin ARGS` runs one as
+a process (for `crash`, which aborts).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from outcrop.engine.recovery import RecoverOptions
+from outcrop.engine.wake import WakeOptions
+
+from outcrop.engine import (
+    Answer,
+    Cancelled,
+    CancelToken,
+    Completed,
+    Failed,
+    Interrupted,
+    LeaseOptions,
+    RefusalCode,
+    Refused,
+    RunOptions,
+    SystemClock,
+    Threads,
+)
+from outcrop.stores import Acquired, Lease, Wait
+from outcrop.stores.sqlite import SqliteStore
+from support.twins import State, Variant, twin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outcrop.engine import CompiledGraph, NodeContext, RunResult
+    from outcrop.stores import Store
+
+GRAPH_COMMANDS = {"run", "resume", "signal", "wake-due", "recover", "recover-stale", "end", "crash"}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("command")
+    for name in ("storage", "thread", "graph", "graph-id", "graph-version", "by", "event", "now", "lease"):
+        parser.add_argument(f"--{name}")
+    for name in ("state", "override"):
+        parser.add_argument(f"--{name}", type=json.loads, default={})
+    for name in ("every-node", "no-timeout-route", "approve", "reject", "due", "no-match-graph"):
+        parser.add_argument(f"--{name}", action="store_true")
+    for name in ("timeout-ms", "stale-after-ms", "max-recoveries", "limit", "ttl-ms", "token", "deadline-ms"):
+        parser.add_argument(f"--{name}", type=int)
+    for name in ("metadata", "field-override"):
+        parser.add_argument(f"--{name}", action="append", default=[], type=lambda pair: pair.split("=", 1))
+    for name in ("run-id", "owner", "at", "cancel-at", "crash-at"):
+        parser.add_argument(f"--{name}")
+    return parser
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _graph(args: argparse.Namespace, cancel: CancelToken) -> CompiledGraph[State]:
+    milliseconds = args.timeout_ms
+    graph = twin(
+        args.graph,
+        Variant(
+            graph_id=args.graph_id,
+            graph_version=args.graph_version,
+            every_node=args.every_node or args.command == "crash",
+            timeout=None if milliseconds is None else timedelta(milliseconds=milliseconds),
+            timeout_route=not args.no_timeout_route,
+        ),
+    )
+    return _rigged(graph, crash_at=args.at or args.crash_at, cancel_at=args.cancel_at, cancel=cancel)
+
+
+def _rigged(
+    graph: CompiledGraph[State], *, crash_at: str | None, cancel_at: str | None, cancel: CancelToken
+) -> CompiledGraph[State]:
+    """The same graph, aborting the process or cancelling the run where a node starts."""
+    if crash_at is None and cancel_at is None:
+        return graph
+    started = {"any": 0}
+
+    def reached(place: str | None, node: str) -> bool:
+        if place is None:
+            return False
+        if place.isdigit():
+            return started["any"] == int(place)
+        name, _, visit = place.partition("#")
+        return node == name and started[node] == int(visit or 1)
+
+    def rig(handler: Any) -> Any:
+        async def rigged(state: State, ctx: NodeContext) -> State | None:
+            started["any"] += 1
+            started[ctx.node] = started.get(ctx.node, 0) + 1
+            if reached(crash_at, ctx.node):
+                os.abort()
+            if reached(cancel_at, ctx.node):
+                cancel.fire()
+                await asyncio.Event().wait()
+            result: State | None = await handler(state, ctx)
+            return result
+
+        return rigged
+
+    nodes = {name: replace(spec, handler=rig(spec.handler)) for name, spec in graph.nodes.items()}
+    return replace(graph, nodes=nodes)
+
+
+def _options(args: argparse.Namespace, cancel: CancelToken) -> RunOptions:
+    lease = None
+    if args.lease:
+        owner, milliseconds = args.lease.rsplit(":", 1)
+        lease = LeaseOptions(owner, timedelta(milliseconds=int(milliseconds)))
+    deadline = None
+    if args.deadline_ms is not None:
+        deadline = datetime.now(UTC) + timedelta(milliseconds=args.deadline_ms)
+    metadata = {} if args.command in {"wake-due", "recover-stale"} else dict(args.metadata)
+    return RunOptions(
+        metadata=metadata, lease=lease, run_id=args.run_id, cancellation=cancel, deadline=deadline
+    )
+
+
+def _wait(wait: Wait | None) -> Any:
+    return wait and {"kind": wait.kind.value, "event_type": wait.event_type, "wake_at": wait.wake_at}
+
+
+def _refusal(result: Refused) -> dict[str, Any]:
+    kind = "node_not_found" if result.code is RefusalCode.NO_THREAD else "execution_aborted"
+    error = {"kind": kind, "message": result.message}
+    return {"kind": "failed", "reason": kind, "state": None, "error": error}
+
+
+def _failure(result: Failed) -> dict[str, Any]:
+    error: dict[str, Any] = {"kind": result.kind.value, "message": result.message}
+    if result.node is not None:
+        error["node"] = result.node
+    if result.attempts is not None:
+        error["attempts"] = result.attempts
+    return {"kind": "failed", "reason": result.kind.value, "state": None, "error": error}
+
+
+def _result(result: RunResult[State]) -> dict[str, Any]:
+    match result:
+        case Completed():
+            body: dict[str, Any] = {"kind": "completed", "reason": None, "state": result.state}
+        case Interrupted():
+            body = {
+                "kind": "interrupted",
+                "reason": result.wait.kind.value if result.wait else "human",
+                "state": result.state,
+                "suspended_node": result.suspended_node,
+                "next_node": result.next_node or "",
+                "waiting_at": list(result.waiting_at),
+                "wait": _wait(result.wait),
+            }
+        case Failed():
+            body = _failure(result)
+        case Refused():
+            body = _refusal(result)
+        case Cancelled():
+            body = {
+                "kind": "cancelled",
+                "reason": result.reason.value,
+                "state": result.state,
+                "node": result.node,
+                "stopped_at": list(result.stopped_at),
+            }
+        case _:
+            raise AssertionError(result)
+    return body | {"thread_id": result.thread_id}
+
+
+async def _latest(store: Store, thread: str) -> dict[str, Any] | None:
+    row = await store.load(thread)
+    if row is None:
+        return None
+    return {
+        "sequence": row.sequence,
+        "status": row.checkpoint.status.value,
+        "state": row.checkpoint.state.value,
+        "schema_version": row.checkpoint.schema_version,
+    }
+
+
+async def _driven(
+    args: argparse.Namespace, threads: Threads[State], store: Store, options: RunOptions
+) -> Any:
+    match_graph = not args.no_match_graph
+    if args.command == "wake-due":
+        woken = await threads.wake_due(
+            WakeOptions(
+                options=options,
+                now=_time(args.now),
+                metadata=dict(args.metadata),
+                match_graph=match_graph,
+                limit=args.limit or 100,
+            )
+        )
+        done = [
+            {
+                "thread_id": item.thread_id,
+                "reason": item.reason,
+                "result": _result(item.result) | {"latest": await _latest(store, item.thread_id)},
+            }
+            for item in woken.woken
+        ]
+        skipped = [{"thread_id": item.thread_id, "reason": item.reason} for item in woken.skipped]
+        return {"kind": "woken", "woken": done, "skipped": skipped}
+    stale = None if args.stale_after_ms is None else timedelta(milliseconds=args.stale_after_ms)
+    report = await threads.recover_stale(
+        RecoverOptions(
+            options=options,
+            now=_time(args.now),
+            stale_after=stale,
+            max_recoveries=args.max_recoveries,
+            metadata=dict(args.metadata),
+            match_graph=match_graph,
+            limit=args.limit or 100,
+        )
+    )
+    done = [
+        {
+            "thread_id": item.thread_id,
+            "at": list(item.at),
+            "recoveries": item.recoveries,
+            "result": _result(item.result) | {"latest": await _latest(store, item.thread_id)},
+        }
+        for item in report.recovered
+    ]
+    skipped = [{"thread_id": item.thread_id, "reason": item.reason} for item in report.skipped]
+    return {"kind": "recovered", "recovered": done, "skipped": skipped}
+
+
+async def _verb(args: argparse.Namespace, threads: Threads[State], options: RunOptions) -> RunResult[State]:
+    thread = args.thread
+    match args.command:
+        case "run" | "crash":
+            return await threads.run(thread, args.state, options)
+        case "resume" if args.due:
+            return await threads.wake(thread, options, now=_time(args.now))
+        case "resume":
+            answer = Answer(
+                approved=not args.reject,
+                by=args.by or "",
+                overrides=args.override,
+                text_overrides=dict(args.field_override),
+            )
+            return await threads.resume(thread, answer, options)
+        case "signal":
+            return await threads.signal(thread, args.event, args.override, options)
+        case "recover":
+            return await threads.recover(thread, options)
+        case "end":
+            return await threads.end(thread, by=args.by, options=options)
+        case other:
+            raise AssertionError(other)
+
+
+async def _leases(args: argparse.Namespace, store: Store) -> dict[str, Any]:
+    if args.command == "lease-acquire":
+        taken = await store.acquire_lease(args.thread, args.owner, timedelta(milliseconds=args.ttl_ms))
+        lease = {"owner": taken.lease.owner, "thread_id": args.thread, "token": taken.lease.token}
+        return {"acquired": isinstance(taken, Acquired), "lease": lease}
+    held = Lease(thread_id=args.thread, owner="", token=args.token, expires_at=datetime.now(UTC))
+    return {"released": await store.release_lease(held)}
+
+
+async def answer(argv: Sequence[str]) -> dict[str, Any]:
+    """What the command comes to, as the peer would print it."""
+    args = _parser().parse_args([str(word) for word in argv])
+    store = await SqliteStore.open(args.storage)
+    try:
+        if args.command not in GRAPH_COMMANDS:
+            return await _leases(args, store)
+        cancel = CancelToken()
+        options = _options(args, cancel)
+        threads = Threads(_graph(args, cancel), store, clock=SystemClock())
+        if args.command in {"wake-due", "recover-stale"}:
+            driven: dict[str, Any] = await _driven(args, threads, store, options)
+            return driven
+        result = await _verb(args, threads, options)
+        return _result(result) | {"latest": await _latest(store, args.thread)}
+    finally:
+        await store.close()
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(answer(sys.argv[1:])), sort_keys=True))

@@ -1,0 +1,168 @@
+"""Outcomes of commands, told by rows wherever a row can tell them.
+
+Pure. Invariant: what a live run answers and what a redelivery finds in the log are built by the same
+function from the same row, so they can't differ but in what no row knows (worker, run, times).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, assert_never, cast
+
+from outcrop.engine.metadata import CANCEL_REASON, COMMAND_ID, END_REASON, ERROR, ERROR_KIND, caller_metadata
+from outcrop.stores.record import Status, WaitKind
+from outcrop.topics.messages import ErrorBody, GraphName, Outcome, OutcomeStatus, WaitBody
+
+from .decisions import Reason, exhausted_message, lost_message
+from .marks import RECOVERY_ID, mark
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from pydantic import JsonValue
+
+    from outcrop.engine.outcome import Failed
+    from outcrop.stores.record import Checkpoint, GraphIdentity, Row
+    from outcrop.topics.messages import CommandType
+
+ERROR_LIMIT: Final = 10_000
+"""The longest error text of an outcome, in characters; the row has all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """Who tells an outcome: one handling of one command.
+
+    `state_cap` is in bytes of JSON, of state and metadata together: over it the state is left out and
+    `state_omitted` says so, so that an outcome always fits its topic.
+    """
+
+    command_id: UUID
+    command_type: CommandType
+    thread_id: str
+    worker: str
+    started_at: datetime
+    finished_at: datetime
+    state_cap: int
+
+    def row(self, row: Row) -> Outcome:
+        """The outcome that a row at which work stopped tells."""
+        checkpoint = row.checkpoint
+        return self._of_checkpoint(
+            row,
+            status=OutcomeStatus(checkpoint.status.value),
+            reason=_reason(checkpoint),
+            node=checkpoint.suspended_node,
+            wait=_wait(checkpoint),
+            error=_error(checkpoint),
+            **_state(checkpoint.frozen_state, caller_metadata(checkpoint), self.state_cap),
+        )
+
+    def exhausted(self, row: Row) -> Outcome:
+        """`failed`: the command's work was recovered as often as it may be, and `row` is left running."""
+        error = ErrorBody(kind=Reason.MAX_RECOVERIES, message=exhausted_message(row))
+        return self.unfinishable(row, error)
+
+    def lost(self, row: Row) -> Outcome:
+        """`failed`: the resume left only the stamp `row`, and its run is dead."""
+        return self.unfinishable(row, ErrorBody(kind=Reason.LOST_RUN, message=lost_message(row)))
+
+    def unfinishable(self, row: Row, error: ErrorBody) -> Outcome:
+        """`failed`: the command acted, and nothing here can bring its work to an end."""
+        return self._of_checkpoint(
+            row, status=OutcomeStatus.FAILED, node=row.checkpoint.innermost.next_node, error=error
+        )
+
+    def completed(self, state: str, graph: GraphIdentity | None, metadata: dict[str, str]) -> Outcome:
+        """`completed` without a row, as graphs that checkpoint only boundaries do."""
+        return self._outcome(
+            status=OutcomeStatus.COMPLETED,
+            graph=_graph(graph),
+            metadata=metadata,
+            run_id=str(self.command_id),
+            **_state(state, metadata, self.state_cap),
+        )
+
+    def failed(self, failed: Failed, graph: GraphIdentity | None, metadata: dict[str, str]) -> Outcome:
+        """`failed` without a row: nothing could be written of the failure."""
+        return self._outcome(
+            status=OutcomeStatus.FAILED,
+            node=failed.node,
+            error=ErrorBody(kind=failed.kind.value, message=failed.message[:ERROR_LIMIT]),
+            graph=_graph(graph),
+            metadata=metadata,
+            run_id=str(self.command_id),
+        )
+
+    def refused(self, reason: str, message: str, graph: GraphIdentity | None = None) -> Outcome:
+        """`refused`: nothing was done, so no row is reported; `graph` is the thread's, if it has one."""
+        return self._outcome(
+            status=OutcomeStatus.REFUSED,
+            reason=reason,
+            error=ErrorBody(kind=reason, message=message),
+            graph=_graph(graph),
+        )
+
+    def _of_checkpoint(self, row: Row, **fields: Any) -> Outcome:  # noqa: ANN401 - fields of Outcome
+        checkpoint = row.checkpoint
+        return self._outcome(
+            sequence=row.sequence,
+            graph=_graph(checkpoint.graph),
+            metadata=caller_metadata(checkpoint),
+            run_id=mark(checkpoint, COMMAND_ID) or None,
+            recovered=bool(mark(checkpoint, RECOVERY_ID)),
+            **fields,
+        )
+
+    def _outcome(self, **fields: Any) -> Outcome:  # noqa: ANN401 - fields of Outcome
+        return Outcome(
+            command_id=self.command_id,
+            command_type=self.command_type,
+            thread_id=self.thread_id,
+            worker=self.worker,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            **fields,
+        )
+
+
+def _reason(checkpoint: Checkpoint) -> str | None:
+    match checkpoint.status:
+        case Status.CANCELLED:
+            return mark(checkpoint, CANCEL_REASON) or None
+        case Status.ENDED:
+            return mark(checkpoint, END_REASON) or None
+        case Status.INTERRUPTED | Status.FAILED | Status.COMPLETED | Status.RUNNING:
+            return None
+        case _:
+            assert_never(checkpoint.status)
+
+
+def _wait(checkpoint: Checkpoint) -> WaitBody | None:
+    if checkpoint.status is not Status.INTERRUPTED:
+        return None
+    wait = checkpoint.innermost.wait
+    if wait is None:
+        return WaitBody(kind=WaitKind.HUMAN.value)
+    return WaitBody(kind=wait.kind.value, event=wait.event_type, wake_at=wait.wake_at)
+
+
+def _error(checkpoint: Checkpoint) -> ErrorBody | None:
+    if checkpoint.status is not Status.FAILED:
+        return None
+    return ErrorBody(
+        kind=mark(checkpoint, ERROR_KIND) or "fatal", message=mark(checkpoint, ERROR)[:ERROR_LIMIT]
+    )
+
+
+def _graph(identity: GraphIdentity | None) -> GraphName | None:
+    return None if identity is None else GraphName(id=identity.id, version=identity.version)
+
+
+def _state(text: str, metadata: dict[str, str], cap: int) -> dict[str, Any]:
+    beside = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
+    if len(text.encode()) + beside > cap:
+        return {"state_omitted": True}
+    return {"state": cast("JsonValue", json.loads(text))}

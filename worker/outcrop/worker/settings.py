@@ -1,0 +1,183 @@
+"""The worker's settings: arguments over `OUTCROP_…` variables over a TOML file over defaults.
+
+The only place that reads the environment. Durations are seconds as numbers, or text with a
+unit (`50ms`, `30s`, `5m`, `2h`). A worker that starts has settings that were checked whole,
+once: what contradicts each other is refused before anything connects.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import tomllib
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from outcrop.topics.names import TopicNames
+
+from .errors import SettingsInvalid
+from .logs import LogFormat  # noqa: TC001 - pydantic needs it at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PREFIX: Final = "OUTCROP_"
+CONFIG: Final = "OUTCROP_CONFIG"
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|h|d)?")
+
+
+def _duration(value: object) -> object:
+    """Seconds, or text with a unit, as a timedelta; anything else is pydantic's to refuse."""
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is not None:
+        return timedelta(seconds=float(match[1]) * _UNITS[match[2] or "s"])
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
+Name = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+
+
+class Settings(BaseModel):
+    """What a worker needs to know; frozen and valid."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bootstrap: Name = Field("127.0.0.1:9092", description="Kafka's addresses, host:port with commas between")
+    store: SecretStr = Field(SecretStr("sqlite:///outcrop.db"), description="the checkpoint store's URL")
+    group: Name = Field("outcrop", description="the consumer group that shares the commands")
+    commands_topic: Name = "threads.commands"
+    outcomes_topic: Name = "threads.outcomes"
+    dead_topic: Name = "threads.dead"
+    auto_create: bool = Field(False, description="topics are made when first used (the embedded broker)")
+    delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
+
+    worker: Name = Field(
+        default_factory=lambda: f"{socket.gethostname()}/{os.getpid()}",
+        description="this process's name in leases, outcomes and logs",
+    )
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
+    max_buffered: Annotated[int, Field(ge=2, le=1_000_000)] = 2_000
+    lease_ttl: Duration = timedelta(seconds=30)
+    max_recoveries: Annotated[int, Field(ge=1)] = 5
+    wake_interval: Duration = timedelta(seconds=5)
+    recovery_interval: Duration = timedelta(seconds=30)
+    commit_interval: Duration = timedelta(milliseconds=50)
+    handover_timeout: Duration = timedelta(seconds=10)
+    shutdown_timeout: Duration = timedelta(seconds=25)
+    message_limit: Annotated[int, Field(ge=10_000)] = Field(
+        1_000_000, description="bytes of a command; more goes to the dead letters"
+    )
+    state_limit: Annotated[int, Field(ge=1_000)] = Field(
+        1_000_000, description="bytes of a state; a command that brings more is refused"
+    )
+    state_cap: Annotated[int, Field(ge=0)] = Field(
+        500_000, description="bytes of a state in an outcome; more is left to the store"
+    )
+    dead_letter_limit: Annotated[int, Field(ge=0)] = Field(
+        500_000, description="bytes of the original message that a dead letter keeps"
+    )
+
+    group_protocol: Literal["cooperative", "range", "consumer"] = Field(
+        "cooperative", description="how partitions are shared: cooperative-sticky, eager range, or KIP-848"
+    )
+    group_instance_id: Name | None = Field(None, description="a fixed name makes the membership static")
+    session_timeout: Duration = timedelta(seconds=10)
+    heartbeat_interval: Duration = timedelta(seconds=1)
+    max_poll_interval: Duration = timedelta(minutes=5)
+
+    health_host: Name = "127.0.0.1"
+    health_port: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
+        None, description="port of /healthz, /readyz and /metrics; 0 picks one, none serves nothing"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: LogFormat = "text"
+
+    @property
+    def topics(self) -> TopicNames:
+        """The topics' names, as the client and the topic administration take them."""
+        return TopicNames(self.commands_topic, self.outcomes_topic, self.dead_topic)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.delivery == "exactly_once":
+            raise ValueError("delivery: exactly_once comes in a later release; use at_least_once")
+        if self.max_buffered <= self.concurrency:
+            raise ValueError("max_buffered must be above concurrency, or lanes starve")
+        if self.heartbeat_interval * 3 > self.session_timeout:
+            raise ValueError("session_timeout must be at least three heartbeat_intervals")
+        if max(self.handover_timeout, self.shutdown_timeout) * 2 > self.max_poll_interval:
+            raise ValueError("max_poll_interval must be at least twice handover_timeout and shutdown_timeout")
+        if self.session_timeout > self.max_poll_interval:
+            raise ValueError("max_poll_interval must not be below session_timeout")
+        return self
+
+
+def load_settings(
+    arguments: Mapping[str, object] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> Settings:
+    """Settings from all layers; None among the arguments means that it wasn't given.
+
+    `config` is the TOML file, by default the one that `OUTCROP_CONFIG` names, if any. Raises
+    `SettingsInvalid` with every problem, each with the layer it came from; never with a value.
+    """
+    variables = os.environ if environment is None else environment
+    file = config if config is not None else variables.get(CONFIG)
+    given = {name: value for name, value in (arguments or {}).items() if value is not None}
+    layers: dict[str, Mapping[str, object]] = {
+        "argument": given,
+        "environment": _of_environment(variables),
+        "file": {} if file is None else _of_file(file),
+    }
+    merged = {name: value for layer in reversed(layers.values()) for name, value in layer.items()}
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        raise SettingsInvalid(_problems(error, layers)) from None
+
+
+def _of_environment(variables: Mapping[str, str]) -> dict[str, object]:
+    """The variables that name a setting; others with the prefix belong to other tools."""
+    return {
+        name: variables[variable]
+        for name in Settings.model_fields
+        if (variable := PREFIX + name.upper()) in variables
+    }
+
+
+def _of_file(path: Path | str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - a path may come as text from the environment
+            return tomllib.load(file)
+    except OSError as error:
+        raise SettingsInvalid(f"can't read the settings file {path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsInvalid(f"the settings file {path} isn't TOML: {error}") from None
+
+
+def _problems(error: ValidationError, layers: Mapping[str, Mapping[str, object]]) -> str:
+    told: list[str] = []
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        layer = next((layer for layer, values in layers.items() if name in values), None)
+        source = f" (from the {layer})" if layer else ""
+        text = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+        told.append(f"{name}{source}: {text}" if name else text.removeprefix("Value error, "))
+    return "settings: " + "; ".join(told)

@@ -1,0 +1,146 @@
+"""One action of one command as a call of the engine.
+
+Owns the options of that call: the lease, the row it must follow, the marks of the rows it writes,
+and how cancels, handovers and lost partitions reach the run. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from outcrop.engine.cancellation import CancelReason, CancelToken
+from outcrop.engine.metadata import COMMAND_ID
+from outcrop.engine.options import Answer, LeaseOptions, RunOptions
+from outcrop.stores.port import EMPTY_LOG
+from outcrop.topics.messages import Cancel, End, Recover, Resume, Run, Signal, Wake
+
+from .decisions import RecoverThenLook, RecoverThread
+from .marks import Marks, mark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from outcrop.engine.outcome import RunResult
+    from outcrop.stores.record import Checkpoint, Row
+    from outcrop.topics.messages import AnyCommand
+
+    from .control import Control
+    from .decisions import Act
+    from .handling import HandlingSettings
+    from .marks import Coordinates
+    from .registry import Served
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What the engine answered, and the last row it wrote for that, if any."""
+
+    result: RunResult[Any]
+    row: Checkpoint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verbs:
+    """Calls the engine for one command, told in `message`."""
+
+    command: AnyCommand
+    message: Coordinates
+    control: Control
+    settings: HandlingSettings
+
+    async def carry_out(self, action: Act, served: Served, row: Row | None) -> Done:
+        """Act on the thread as long as `row` is its latest.
+
+        Raises `StateError` when a run's state doesn't fit its graph.
+        """
+        cancellation, withdraw = self._cancellation()
+        marks = self._marks(action, cancellation)
+        try:
+            result = await self._call(action, served, self._options(action, row, cancellation, marks))
+        finally:
+            withdraw()
+        return Done(result, marks.last)
+
+    async def _call(  # noqa: PLR0911 - a command type a line
+        self, action: Act, served: Served, options: RunOptions
+    ) -> RunResult[Any]:
+        threads, thread_id = served.threads, self.command.thread_id
+        if isinstance(action, RecoverThread | RecoverThenLook):
+            return await threads.recover(thread_id, options)
+        match self.command:
+            case Run(state=state):
+                return await threads.run(thread_id, served.graph.states.thaw(_text(state)), options)
+            case Resume():
+                return await threads.resume(thread_id, _answer(self.command), options)
+            case Signal(event=event, payload=payload):
+                return await threads.signal(thread_id, event, cast("dict[str, Any]", payload), options)
+            case End(by=by):
+                return await threads.end(thread_id, by=by, options=options)
+            case Cancel():
+                return await threads.cancel(thread_id, options)
+            case Wake():
+                return await threads.wake(thread_id, options)
+            case Recover():
+                return await threads.recover(thread_id, options)
+
+    def _options(self, action: Act, row: Row | None, cancellation: CancelToken, marks: Marks) -> RunOptions:
+        command, is_ours = self.command, not isinstance(action, RecoverThenLook)
+        return RunOptions(
+            metadata=command.metadata if is_ours else {},
+            run_id=_run_id(command, row, is_ours=is_ours),
+            lease=LeaseOptions(self.settings.worker, self.settings.lease_ttl),
+            deadline=command.deadline if is_ours and isinstance(command, Run | Resume) else None,
+            cancellation=cancellation,
+            stop=self.control.stop,
+            expected_sequence=EMPTY_LOG if row is None else row.sequence,
+            marks=marks,
+            services=self.settings.services,
+        )
+
+    def _marks(self, action: Act, cancellation: CancelToken) -> Marks:
+        """A recovery is the continued command's work; who recovered is told where it is another."""
+        command_id = str(self.command.command_id)
+        is_by_another = isinstance(action, RecoverThenLook) or isinstance(self.command, Recover)
+        return Marks(
+            command_id,
+            self.message,
+            cancellation=cancellation,
+            continues=isinstance(action, RecoverThread | RecoverThenLook),
+            recovery_id=command_id if is_by_another else None,
+            cancel_id=command_id if isinstance(self.command, Cancel) else None,
+        )
+
+    def _cancellation(self) -> tuple[CancelToken, Callable[[], None]]:
+        """A token that a cancel behind the message fires, and a lost partition as a lost lease."""
+        token = CancelToken()
+        cancel, abandon = self.control.cancel, self.control.abandon
+        withdrawals = (
+            abandon.on_fire(lambda: token.fire(CancelReason.LEASE_LOST)),
+            cancel.on_fire(lambda: token.fire(cancel.reason or CancelReason.REQUESTED, cancel.cause)),
+        )
+
+        def withdraw() -> None:
+            for each in withdrawals:
+                each()
+
+        return token, withdraw
+
+
+def _run_id(command: AnyCommand, row: Row | None, *, is_ours: bool) -> str:
+    continued = "" if is_ours or row is None else mark(row.checkpoint, COMMAND_ID)
+    return continued or str(command.command_id)
+
+
+def _answer(command: Resume) -> Answer:
+    decision = command.decision
+    if decision is None:
+        return Answer()
+    overrides = cast("dict[str, Any]", decision.overrides)
+    return Answer(approved=decision.approved, by=decision.by, overrides=overrides)
+
+
+def _text(state: object) -> str:
+    return orjson.dumps(state).decode()
