@@ -16,6 +16,7 @@ from outcrop.topics.admin import TopicAdmin
 from outcrop.topics.client import ThreadsClient
 from outcrop.topics.provisioning import TopicSettings
 from support import chaos
+from support import chaos_graph
 from support.chaos_graph import APPROVAL_OVER, Order, app
 
 pytestmark = [pytest.mark.chaos, pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -162,7 +163,11 @@ def check_states(logs: dict[str, list[chaos.Row]], states: dict[tuple[int, bool,
     return wrong
 
 
-async def test_kills_and_stops_lose_nothing_and_repeat_nothing(kafka_bootstrap: str, tmp_path: Path) -> None:
+async def test_kills_and_stops_lose_nothing_and_repeat_nothing(
+    kafka_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "alone" / "effects").mkdir(parents=True)
+    monkeypatch.setattr(chaos_graph, "FOLDER", tmp_path / "alone")
     threads = 2_000
     fleet = await made_fleet(kafka_bootstrap, tmp_path, partitions=12, concurrency="64")
     cluster = fleet.cluster

@@ -42,6 +42,7 @@ class Assignment:
     tracker: OffsetTracker = field(init=False)
     stop: CancelToken = field(default_factory=CancelToken)
     abandon: CancelToken = field(default_factory=CancelToken)
+    over: CancelToken = field(default_factory=CancelToken)  # nothing that its handlers end with counts
     held: deque[Message] = field(default_factory=deque["Message"])  # came while the tracker was full
     _entries: set[Entry] = field(default_factory=set[Entry])
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,7 +54,7 @@ class Assignment:
     @property
     def open(self) -> bool:
         """Whether what its handlers end with still counts."""
-        return not self.abandon.fired
+        return not self.over.fired
 
     @property
     def accepting(self) -> bool:
@@ -90,9 +91,15 @@ class Assignment:
         self.held.clear()
         self.stop.fire()
 
+    def release(self) -> None:
+        """Count nothing any more; what is still in flight keeps its lease until it ends or loses it."""
+        self.hand_over()
+        self.over.fire()
+
     def close(self) -> None:
         """Count nothing any more, and drop what is still in flight."""
         self.held.clear()
+        self.over.fire()
         self.abandon.fire(CancelReason.LEASE_LOST)
 
     async def idle(self) -> None:

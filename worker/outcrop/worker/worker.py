@@ -73,11 +73,11 @@ class Worker:
         self._lanes = Lanes(self._work, overtakes)
         self._backpressure = Backpressure(limits.max_buffered)
         self._assignments: dict[Partition, Assignment] = {}
+        self._released: list[Assignment] = []  # handed over with runs that go on
         self._numbers = itertools.count(1)
         self._dirty = asyncio.Event()
         self._failure: asyncio.Future[None] | None = None
         self._committer: asyncio.Task[None] | None = None
-        self._abandoned = 0
 
     @property
     def partitions(self) -> frozenset[Partition]:
@@ -99,8 +99,11 @@ class Worker:
     async def stop(self, within: timedelta) -> bool:
         """Hand everything over in that time and leave the group; False if runs were cut off."""
         self._handover_timeout = within.total_seconds()
-        before = self._abandoned
-        await self._source.close()
+        await asyncio.gather(self._source.close(), self._settle(self._released))
+        left = [*self._released, *self._assignments.values()]
+        cut_off = sum(assignment.in_hand for assignment in left)
+        for assignment in self._released:
+            assignment.close()
         self.on_lost(self.partitions)  # nothing is left after an orderly close
         if self._committer is not None:
             self._committer.cancel()
@@ -109,7 +112,7 @@ class Worker:
             task.cancel()
         if self._lanes.tasks:
             await asyncio.wait(self._lanes.tasks, timeout=1)
-        return self._abandoned == before
+        return not cut_off
 
     def on_assigned(self, assigned: Assigned) -> None:
         """Open an assignment for each partition."""
@@ -139,10 +142,12 @@ class Worker:
             assignment.hand_over()
             self._lanes.drop(assignment)
         await self._settle(going)
-        positions = {a.partition: position for a in going if a.open and (position := a.tracker.position())}
-        self._close([a.partition for a in going if a.open])
+        standing = [assignment for assignment in going if assignment.open]
+        for assignment in standing:
+            self._release(assignment)
+        self._regulate()
         _log.info("partitions.revoked", count=len(going))
-        return positions
+        return {a.partition: position for a in standing if (position := a.tracker.position())}
 
     def on_lost(self, partitions: Collection[Partition]) -> None:
         """Drop everything of partitions that are gone."""
@@ -169,11 +174,16 @@ class Worker:
         for waiting in (idle, patience):
             waiting.cancel()
         await asyncio.wait((idle, patience))
-        overdue = sum(assignment.in_hand for assignment in going)
-        if overdue:
-            self._abandoned += overdue
-            self._metrics.count("outcrop_handovers_overdue_total", overdue)
-            _log.warning("handover.overdue", runs=overdue)
+
+    def _release(self, assignment: Assignment) -> None:
+        """Let a partition go; a run that took too long keeps its lease, and so its place with the new owner."""
+        del self._assignments[assignment.partition]
+        assignment.release()
+        self._released = [earlier for earlier in self._released if earlier.in_hand]
+        if assignment.in_hand:
+            self._released.append(assignment)
+            self._metrics.count("outcrop_handovers_overdue_total", assignment.in_hand)
+            _log.warning("handover.overdue", partition=assignment.partition.number, runs=assignment.in_hand)
 
     def _close(self, partitions: Collection[Partition]) -> None:
         for partition in partitions:
@@ -224,7 +234,7 @@ class Worker:
         if not assignment.open:
             self._metrics.count("outcrop_results_late_total")
             return False
-        await self._publisher.publish(result.records, unless=assignment.abandon)
+        await self._publisher.publish(result.records, unless=assignment.over)
         if not assignment.open:
             return False
         assignment.tracker.finish(entry.message.offset)
