@@ -121,7 +121,7 @@ def show(name: str, rounds: list[tuple[float, float, float]], aim: float) -> Non
     """Print the medians."""
     engine, floor, ratio = (statistics.median(column) for column in zip(*rounds, strict=True))
     told = f"{name:8} engine {engine * 1e3:8.3f} ms  floor {floor * 1e3:8.3f} ms  ratio {ratio:5.2f}"
-    print(f"{told}  (aim {aim})")  # noqa: T201 - a script's output
+    print(f"{told}  (aim {aim})")
 
 
 async def main(rounds: int) -> None:

@@ -7,17 +7,22 @@ import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+
 from outcrop.topics import DecisionBody, Outcome, OutcomeStatus, TopicNames
 from outcrop.topics.admin import TopicAdmin
 from outcrop.topics.client import ThreadsClient
 from outcrop.topics.provisioning import TopicSettings
-from support import chaos
-from support import chaos_graph
+from support import chaos, chaos_graph
 from support.chaos_graph import APPROVAL_OVER, Order, app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from outcrop.stores import Row
 
 pytestmark = [pytest.mark.chaos, pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -103,7 +108,9 @@ async def made_fleet(bootstrap: str, folder: Path, *, partitions: int, **setting
     (folder / "effects").mkdir()
     tag = uuid4().hex[:8]
     names = TopicNames(f"{tag}.commands", f"{tag}.outcomes", f"{tag}.dead")
-    await TopicAdmin(bootstrap).create_topics(TopicSettings(names=names, partitions=partitions, replication=1))
+    await TopicAdmin(bootstrap).create_topics(
+        TopicSettings(names=names, partitions=partitions, replication=1)
+    )
     environment = {
         "OUTCROP_BOOTSTRAP": bootstrap,
         "OUTCROP_STORE": f"sqlite:///{folder}/threads.db",
@@ -147,18 +154,17 @@ async def expected_states() -> dict[tuple[int, bool, bool], dict[str, object]]:
     return states
 
 
-def check_states(logs: dict[str, list[chaos.Row]], states: dict[tuple[int, bool, bool], dict[str, object]]) -> list[str]:
+def check_states(
+    logs: dict[str, list[Row]], states: dict[tuple[int, bool, bool], dict[str, object]]
+) -> list[str]:
     """I5: every final state is the fault-free one, but for what names the order."""
     wrong = []
     for thread, rows in logs.items():
         state = Order.model_validate_json(rows[-1].checkpoint.frozen_state)
         over = state.amount > APPROVAL_OVER
         expected = states[state.number % 3, over, approved(state.number)]
-        if (state.visited, state.settled, state.receipt is None) != (  # a receipt names its own key
-            expected["visited"],
-            expected["settled"],
-            expected["receipt"] is None,
-        ):
+        told = (state.visited, state.settled, state.receipt is None)  # a receipt names its own key
+        if told != (expected["visited"], expected["settled"], expected["receipt"] is None):
             wrong.append(f"I5 {thread}: {state.visited} instead of {expected['visited']}")
     return wrong
 
@@ -199,15 +205,15 @@ async def test_kills_and_stops_lose_nothing_and_repeat_nothing(
         *chaos.check_effects(tmp_path, logs),
         *check_states(logs, await expected_states()),
         *chaos.check_outcomes(outcomes, fleet.commands),
-        *(f"I6 {thread} is {rows[-1].checkpoint.state}" for thread, rows in logs.items() if rows[-1].checkpoint.state != "completed"),
+        *chaos.check_finished(logs),
     ]
-    recoveries = sum("strata.recoveries" in (row.checkpoint.metadata or {}) for rows in logs.values() for row in rows)
+    rows = [row.checkpoint for log in logs.values() for row in log]
     facts = {
         "seconds": round(took, 1),
         "threads": len(logs),
         "commands": len(fleet.commands),
         "outcomes": len(outcomes),
-        "recoveries": recoveries,
+        "recoveries": sum("strata.recoveries" in (row.metadata or {}) for row in rows),
         "leases lost": cluster.logged("lease_lost"),
         "rebalances": cluster.logged("partitions.revoked") + cluster.logged("partitions.lost"),
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.interop import masked, rows
 from support.twin import answer
 from support.twins import NAMES

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.interop import masked, rows
 from support.twin import answer
 
@@ -185,7 +186,7 @@ def _extra(*, every_node: bool, leased: bool) -> list[str]:
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_engines_take_turns(
     name: str, every_node: bool, leased: bool, peer: Path, tmp_path: Path
-) -> None:  # noqa: FBT001 - parameters
+) -> None:
     graph, commands = SCENARIOS[name]
     extra = _extra(every_node=every_node, leased=leased)
     reference = await Sides(peer, tmp_path / "reference.db").play(graph, commands, extra, "p")

@@ -185,7 +185,7 @@ async def test_an_overwritten_blob_is_not_asked_for(binding: SqliteBinding) -> N
 
 
 @pytest.mark.parametrize("tampered", [False, True])
-async def test_a_missing_or_tampered_blob_fails_load_and_log(tampered: bool, binding: SqliteBinding) -> None:  # noqa: FBT001 - a case, not an option
+async def test_a_missing_or_tampered_blob_fails_load_and_log(tampered: bool, binding: SqliteBinding) -> None:
     """K3: with the row that refers to it, even when an earlier one does."""
     async with binding.open() as store:
         log = Log(binding.path)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
+
 from outcrop.engine import Answer, Completed, Interrupted, Threads
 from outcrop.stores import MemoryStore, Row, ThreadQuery, WaitKind
 from outcrop.stores.sqlite import SqliteStore
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from outcrop.engine import CompiledGraph
     from outcrop.topics import Outcome
-
     from support.chaos_graph import Order
 
 TESTS = Path(__file__).parents[1]
@@ -82,11 +82,14 @@ class Cluster:
 
     def logged(self, event: str) -> int:
         """How many lines of all the workers' logs tell this event."""
-        return sum(self._log(number).read_text(errors="replace").count(event) for number in self.processes)
+        return sum(self._text(number).count(event) for number in self.processes)
 
     def tail(self) -> str:
         """The end of each worker's log, for a failed test's message."""
-        return "\n".join(f"-- w{n}\n{self._log(n).read_text(errors='replace')[-1500:]}" for n in self.processes)
+        return "\n".join(f"-- w{number}\n{self._text(number)[-1500:]}" for number in self.processes)
+
+    def _text(self, number: int) -> str:
+        return self._log(number).read_text(errors="replace")
 
     def _log(self, number: int) -> Path:
         return self.folder / f"worker-{number}.log"
@@ -136,7 +139,8 @@ def outcomes_of(bootstrap: str, topic: str) -> list[Outcome]:
             read = first
             while read < end:
                 message = reader.poll(30)
-                assert message is not None and message.error() is None, message
+                assert message is not None, "the topic's end never came"
+                assert message.error() is None, message.error()
                 read = (message.offset() or 0) + 1
                 found.append(decode_outcome(message.value() or b""))
         return found
@@ -163,8 +167,14 @@ def check_outcomes(outcomes: Iterable[Outcome], commands: Iterable[str]) -> list
         facts = outcome.model_dump(mode="json", include={"status", "sequence", "node", "state", "error"})
         told[str(outcome.command_id)].add(json.dumps(facts, sort_keys=True))
     missing = [f"I6 command {command} has no outcome" for command in commands if command not in told]
-    unlike = [f"I2 command {command}: unlike outcomes {facts}" for command, facts in told.items() if len(facts) > 1]
+    unlike = [f"I2 command {command}: unlike {facts}" for command, facts in told.items() if len(facts) > 1]
     return missing + unlike
+
+
+def check_finished(logs: Mapping[str, list[Row]]) -> list[str]:
+    """I6: every thread came to its end."""
+    states = {thread: rows[-1].checkpoint.state for thread, rows in logs.items()}
+    return [f"I6 {thread} is {state}" for thread, state in states.items() if state != "completed"]
 
 
 def _hop(key: str) -> int:

@@ -303,7 +303,7 @@ class DyingStore:
         await self._die_if(self._saves == self._after)
         return saved
 
-    async def _die_if(self, now: bool) -> None:  # noqa: FBT001 - the condition
+    async def _die_if(self, now: bool) -> None:
         self._dead = self._dead or now
         if self._dead:
             await die()

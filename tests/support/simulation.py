@@ -182,7 +182,7 @@ class Simulation:
     """One seeded history."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)  # noqa: S311 - a history to repeat, no secret
+        self.random = Random(seed)
         self.clock = ManualClock()
         self.world = World(clock=self.clock)
         self.broker = MemoryBroker(PARTITIONS)

@@ -15,9 +15,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from outcrop.engine.recovery import RecoverOptions
-from outcrop.engine.wake import WakeOptions
-
 from outcrop.engine import (
     Answer,
     Cancelled,
@@ -32,6 +29,8 @@ from outcrop.engine import (
     SystemClock,
     Threads,
 )
+from outcrop.engine.recovery import RecoverOptions
+from outcrop.engine.wake import WakeOptions
 from outcrop.stores import Acquired, Lease, Wait
 from outcrop.stores.sqlite import SqliteStore
 from support.twins import State, Variant, twin
@@ -228,7 +227,7 @@ async def _driven(
             limit=args.limit or 100,
         )
     )
-    done = [
+    recovered: list[dict[str, Any]] = [
         {
             "thread_id": item.thread_id,
             "at": list(item.at),
@@ -238,7 +237,7 @@ async def _driven(
         for item in report.recovered
     ]
     skipped = [{"thread_id": item.thread_id, "reason": item.reason} for item in report.skipped]
-    return {"kind": "recovered", "recovered": done, "skipped": skipped}
+    return {"kind": "recovered", "recovered": recovered, "skipped": skipped}
 
 
 async def _verb(args: argparse.Namespace, threads: Threads[State], options: RunOptions) -> RunResult[State]:

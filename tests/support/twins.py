@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -48,7 +49,7 @@ def _deciding(graph: Graph[State], name: str, status: str) -> None:
 
 
 def _line(graph: Graph[State], *names: str) -> None:
-    for name, following in zip(names, names[1:], strict=False):
+    for name, following in itertools.pairwise(names):
         graph.edge(name, following)
 
 

@@ -33,5 +33,5 @@ def test_current_span_is_told_in_w3c_form() -> None:
         ("", False),
     ],
 )
-def test_form_is_checked(text: str, right: bool) -> None:  # noqa: FBT001 - a parameter of the table
+def test_form_is_checked(text: str, right: bool) -> None:
     assert is_traceparent(text) is right

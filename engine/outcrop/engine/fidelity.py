@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MISSING: Final = object()
 _PLAIN: Final = frozenset({str, bool, type(None)})
+_TEXT: Final = frozenset({str})
 _LOWEST_INTEGER: Final = -(2**63)  # the integers that every JSON reader of the format holds
 _HIGHEST_INTEGER: Final = 2**64 - 1
 
@@ -44,6 +45,37 @@ class Loss:
 
 def loss_between(before: object, after: object) -> Loss | None:
     """The first part of `before` that isn't the same in `after`, its round trip through JSON."""
+    return None if _is_surely_same(before, after) else _find_loss(before, after)
+
+
+def _is_surely_same(before: Any, after: Any) -> bool:  # noqa: ANN401 - what it is, is the question
+    """A quick look at the states that most people have; False means that it takes the long one.
+
+    Every committed node pays for this, and the walk that can name a loss costs several times as much.
+    """
+    kind = type(before)
+    if kind is not type(after):
+        return False
+    if kind in _PLAIN:
+        return bool(before == after)
+    if kind is int:
+        return bool(before == after and _LOWEST_INTEGER <= before <= _HIGHEST_INTEGER)
+    if kind is list:
+        return len(before) == len(after) and all(map(_is_surely_same, before, after))
+    if isinstance(before, BaseModel):
+        if before.__pydantic_extra__ or before.__pydantic_private__:
+            return False
+        before, after, kind = before.__dict__, after.__dict__, dict
+    # in the same order, so that keys and values can be compared side by side
+    return (
+        kind is dict
+        and list(before) == list(after)
+        and set(map(type, before)) <= _TEXT
+        and all(map(_is_surely_same, before.values(), after.values()))
+    )
+
+
+def _find_loss(before: object, after: object) -> Loss | None:
     kind = type(before)
     if kind is not type(after):
         return _change_of_type(before, after)

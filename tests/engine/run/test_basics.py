@@ -118,7 +118,7 @@ async def test_each_node_gets_a_copy_of_the_committed_state() -> None:
 
 
 @pytest.mark.parametrize("inline", [True, False])
-async def test_inline_nodes_run_on_the_loops_thread_and_sync_ones_elsewhere(inline: bool) -> None:  # noqa: FBT001 - a parameter of the case
+async def test_inline_nodes_run_on_the_loops_thread_and_sync_ones_elsewhere(inline: bool) -> None:
     """B012."""
     graph, seen = Graph(Doc), list[int]()
 
@@ -187,7 +187,7 @@ async def test_dropping_the_run_writes_nothing_more(policy: object) -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_panic_propagates_and_leaves_no_row_under_boundaries(is_async: bool) -> None:  # noqa: FBT001 - a parameter of the case
+async def test_a_panic_propagates_and_leaves_no_row_under_boundaries(is_async: bool) -> None:
     """B006: what is no `Exception` is nobody's failure."""
 
     class Panic(BaseException):

@@ -139,7 +139,7 @@ async def test_a_long_run_keeps_its_lease_by_renewing() -> None:
 
 
 @pytest.mark.parametrize(("failures", "is_lost"), [(2, False), (3, True)])
-async def test_a_ttl_of_failed_renewals_loses_the_lease(failures: int, is_lost: bool) -> None:  # noqa: FBT001 - a parameter of the case
+async def test_a_ttl_of_failed_renewals_loses_the_lease(failures: int, is_lost: bool) -> None:
     """J007."""
     world, threads, gate = gated_world()
     run = asyncio.create_task(threads.run("t", Doc(), LEASED))
@@ -393,7 +393,7 @@ async def test_a_failing_release_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_save_of_unknown_result_is_asked_again(after: bool) -> None:  # noqa: FBT001 - a parameter of the case
+async def test_a_save_of_unknown_result_is_asked_again(after: bool) -> None:
     """worker.md 5: whether it happened or not, the row is there once."""
     world = World()
     _, threads = world.line("a", "b")

@@ -321,23 +321,61 @@ async def test_a_run_that_finishes_within_the_handover_is_published_and_committe
         assert broker.history == ["publish threads.outcomes", "commit threads.commands/0 1"]
 
 
-async def test_a_handover_ends_when_its_time_is_up() -> None:
+async def overdue(rig: Rig) -> Message:
+    """A run that outlasts the handover of its partition."""
+    message = rig.broker.append(b"t1")
+    rig.log.assign()
+    rig.log.deliver()
+    await rig.broker.until(lambda: bool(rig.handler.gates))
+    revoked = asyncio.create_task(rig.log.revoke())
+    await rig.broker.settle()
+    rig.clock.advance(9.9)
+    await rig.broker.settle()
+    assert not revoked.done()
+    rig.clock.advance(0.2)
+    await revoked
+    return message
+
+
+async def test_a_run_that_outlasts_its_handover_goes_on_under_its_lease() -> None:
+    """worker.md section 8: it isn't cut off, it stops at its next commit, and it counts for nothing."""
     broker = MemoryBroker()
-    message = broker.append(b"t1")
     async with running(broker, Steered(hands_over=False)) as rig:
-        rig.log.assign()
-        rig.log.deliver()
-        await broker.until(lambda: bool(rig.handler.gates))
-        revoked = asyncio.create_task(rig.log.revoke())
-        await broker.settle()
-        rig.clock.advance(9.9)
-        await broker.settle()
-        assert not revoked.done()
-        rig.clock.advance(0.2)
-        await revoked
-        assert rig.handler.controls[message.offset].abandon.fired
+        message = await overdue(rig)
+        control = rig.handler.controls[message.offset]
+        assert not control.abandon.fired
+        assert control.stop.fired
         assert broker.committed[P0] == Position(0)
         assert rig.metrics.value("outcrop_handovers_overdue_total") == 1
+        rig.handler.finish(message)
+        await rig.commit()
+        assert broker.published == []
+        assert broker.committed[P0] == Position(0)
+
+
+async def test_stopping_waits_for_a_run_that_outlasted_its_handover() -> None:
+    broker = MemoryBroker()
+    rig = make(broker, Steered(hands_over=False))
+    await rig.worker.start()
+    message = await overdue(rig)
+    stopping = asyncio.create_task(rig.worker.stop(timedelta(seconds=5)))
+    rig.clock.advance(4)
+    await broker.settle()
+    assert not stopping.done()
+    rig.handler.finish(message)
+    assert await stopping
+
+
+async def test_stopping_cuts_off_a_run_that_outlasted_its_handover_when_its_own_time_is_up() -> None:
+    broker = MemoryBroker()
+    rig = make(broker, Steered(hands_over=False))
+    await rig.worker.start()
+    message = await overdue(rig)
+    stopping = asyncio.create_task(rig.worker.stop(timedelta(seconds=5)))
+    await broker.settle()
+    rig.clock.advance(5.1)
+    assert not await stopping
+    assert rig.handler.controls[message.offset].abandon.fired
 
 
 class Stubborn(Steered):
