@@ -48,3 +48,15 @@ def test_start_and_close_are_idempotent() -> None:
 def test_two_live_side_by_side() -> None:
     with EmbeddedBroker() as one, EmbeddedBroker() as other:
         assert one.bootstrap != other.bootstrap
+
+
+def test_topics_made_beforehand_are_there_for_whoever_asks_first() -> None:
+    with EmbeddedBroker() as broker:
+        broker.make(["early"])
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+        try:
+            found = consumer.list_topics("early", timeout=20).topics["early"]
+        finally:
+            consumer.close()
+    assert found.error is None
+    assert len(found.partitions) == EMBEDDED_PARTITIONS

@@ -242,3 +242,25 @@ def test_graphs_that_are_not_there_end_with_2(capsys: pytest.CaptureFixture[str]
     assert "OUTCROP_WORKER_GRAPHS" in capsys.readouterr().err
     assert main(["worker", GRAPHS, "--concurrency", "-1"]) == 2
     assert "concurrency" in capsys.readouterr().err
+
+
+def test_a_thread_goes_on_after_dev_was_started_anew(
+    tmp_path: Path, send: Sender, thread_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file outlives the embedded broker, whose offsets start anew: nothing was passed already."""
+    first = Dev(tmp_path)
+    monkeypatch.setenv("OUTCROP_BOOTSTRAP", first.bootstrap)
+    try:
+        for _ in range(2):
+            refused = send.outcome("end", thread_id, code=1)  # so that the run has a later offset
+            assert refused["reason"] == "no_thread"
+        waiting = send.outcome("run", thread_id, "--graph", "orders", "--state", '{"amount": 2500}')
+        assert waiting["status"] == "interrupted"
+    finally:
+        assert first.stop() == 0
+    again = Dev(tmp_path)
+    monkeypatch.setenv("OUTCROP_BOOTSTRAP", again.bootstrap)
+    try:
+        assert send.outcome("resume", thread_id, "--decision", "approve")["status"] == "completed"
+    finally:
+        assert again.stop() == 0

@@ -171,11 +171,11 @@ async def test_a_broker_that_does_not_answer_is_a_clear_error(monkeypatch: pytes
         await cluster.check(["threads.commands"])
 
 
-async def test_topics_of_the_embedded_broker_have_their_name_for_an_id(here: Deployment) -> None:
+async def test_topics_of_the_embedded_broker_have_an_id_of_their_own_broker(here: Deployment) -> None:
     cluster = Cluster(here.settings())
     await cluster.check([here.commands])
     assert await cluster.partition_count(here.commands) == 4
-    assert await cluster.topic_id(here.commands) == here.commands
+    assert await cluster.topic_id(here.commands) == f"{here.commands}@{here.bootstrap}"
 
 
 def test_missing_topics_name_the_command() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 from .errors import MissingExtra, TopicsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from confluent_kafka import Producer
@@ -20,6 +21,7 @@ EMBEDDED_PARTITIONS: Final = 4
 """How many partitions each topic of the embedded broker has."""
 
 _START_SECONDS: Final = 10.0
+_LOOKS: Final = 20
 
 
 class EmbeddedBroker:
@@ -48,6 +50,17 @@ class EmbeddedBroker:
         broker = next(iter(cluster.list_topics(timeout=_START_SECONDS).brokers.values()))
         self._bootstrap = f"{broker.host}:{broker.port}"
         self._cluster = cluster
+
+    def make(self, topics: Iterable[str]) -> None:
+        """Make topics now instead of at their first use, which fails for whoever is first."""
+        if self._cluster is None:
+            raise TopicsError("the embedded broker isn't running: start it first")
+        for topic in topics:
+            for _ in range(_LOOKS):  # asking makes it; a later answer has it
+                if self._cluster.list_topics(topic, timeout=_START_SECONDS).topics[topic].error is None:
+                    break
+            else:
+                raise TopicsError(f"the embedded broker doesn't make the topic {topic}")
 
     def close(self) -> None:
         """Stop listening and forget all messages; idempotent."""

@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 
 def received(message: KafkaMessage) -> Message:
     """A fetched message."""
-    told = cast("list[tuple[str, bytes | None]]", message.headers() or [])  # the stub allows more than comes
-    headers = tuple((name, value or b"") for name, value in told)
     where = Partition(message.topic() or "", message.partition() or 0)
-    return Message(where, message.offset() or 0, message.key(), message.value(), headers)
+    return Message(where, message.offset() or 0, message.key(), message.value(), _headers(message))
+
+
+def _headers(message: KafkaMessage) -> tuple[tuple[str, bytes], ...]:
+    """A message's headers; none where a name isn't UTF-8, which the client can't tell."""
+    try:
+        told = cast("list[tuple[str, bytes | None]]", message.headers() or [])  # the stub allows more
+    except (SystemError, UnicodeDecodeError):
+        return ()
+    return tuple((name, value or b"") for name, value in told)
 
 
 def client_partition(partition: Partition) -> TopicPartition:

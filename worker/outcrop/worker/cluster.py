@@ -60,9 +60,13 @@ class Cluster:
         raise TopicMissing(topic)
 
     async def topic_id(self, topic: str) -> str:
-        """The topic's UUID; its name where topics come and go with the broker."""
+        """The topic's UUID; its name and its broker's address where topics come and go with the broker.
+
+        Rows outlive an embedded broker, and the offsets of the next one start anew: under one ID for
+        both, the next one's commands would seem to have been passed long ago.
+        """
         if self._settings.auto_create:
-            return topic
+            return f"{topic}@{self._settings.bootstrap}"
         return await asyncio.to_thread(self._describe, topic)
 
     def _count(self, topic: str) -> int:

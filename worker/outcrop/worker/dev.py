@@ -39,6 +39,7 @@ def develop(graphs_at: str, configure: Configure, *, say: Callable[[str], None])
     graphs = load_graphs(graphs_at)
     with EmbeddedBroker() as broker:
         settings = configure(bootstrap=broker.bootstrap, auto_create=True, group_protocol="consumer")
+        broker.make((settings.commands_topic, settings.outcomes_topic, settings.dead_topic))
         for line in hints(graphs, settings):
             say(line)
         return run(settings, graphs)

@@ -18,6 +18,7 @@ from outcrop.topics.errors import BadCommand
 from outcrop.topics.headers import TRACEPARENT, TYPE, header, outcome_headers
 from outcrop.topics.keys import encode_key
 from outcrop.topics.messages import CommandType
+from outcrop.topics.tracing import is_traceparent
 
 from .control import Handled, Unfinished
 from .deadletter import dead_letter
@@ -140,12 +141,12 @@ class Handler:
         kind, status = outcome.command_type.value, outcome.status.value
         self._metrics.count("outcrop_outcomes_total", type=kind, status=status)
         topics = self._settings.topics
-        trace = header(message.headers, TRACEPARENT)
+        trace = (header(message.headers, TRACEPARENT) or b"").decode(errors="replace")
         record = Record(
             topics.outcomes,
             encode_key(outcome.thread_id),
             encode_outcome(outcome),
-            outcome_headers(None if trace is None else trace.decode(errors="replace")),
+            outcome_headers(trace if is_traceparent(trace) else None),
         )
         own = (topics.commands, topics.outcomes, topics.dead, topics.events, message.partition.topic)
         if reply_to is None or reply_to in own:  # a copy there would be taken for another message

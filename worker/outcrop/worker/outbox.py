@@ -94,6 +94,8 @@ class KafkaOutbox:
             reported.set_result(Undelivered(record, "the producer's queue is full", permanent=False))
         except KafkaException as error:
             reported.set_result(self._undelivered(record, error.args[0]))
+        except ValueError as error:  # a null character in the name of the topic
+            reported.set_result(Undelivered(record, str(error), permanent=True))
         return reported
 
     def _poll(self) -> None:

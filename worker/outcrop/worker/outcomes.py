@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, assert_never, cast
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+import orjson
 
 from outcrop.engine.metadata import CANCEL_REASON, COMMAND_ID, END_REASON, ERROR, ERROR_KIND, caller_metadata
 from outcrop.stores.record import Status, WaitKind
@@ -18,25 +20,24 @@ from .decisions import Reason, exhausted_message, lost_message
 from .marks import RECOVERY_ID, mark
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
-
-    from pydantic import JsonValue
 
     from outcrop.engine.outcome import Failed
     from outcrop.stores.record import Checkpoint, GraphIdentity, Row
     from outcrop.topics.messages import CommandType
 
-ERROR_LIMIT: Final = 10_000
-"""The longest error text of an outcome, in characters; the row has all of it."""
+TEXT_LIMIT: Final = 10_000
+"""The longest error text or reason of an outcome, in characters; a row has all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
     """Who tells an outcome: one handling of one command.
 
-    `state_cap` is in bytes of JSON, of state and metadata together: over it the state is left out and
-    `state_omitted` says so, so that an outcome always fits its topic.
+    `state_cap` is in bytes of JSON, of state and metadata together: over it the state is left out, and
+    metadata that alone is over it too. `state_omitted` says so; an outcome always fits its topic.
     """
 
     command_id: UUID
@@ -57,7 +58,7 @@ class Telling:
             node=checkpoint.suspended_node,
             wait=_wait(checkpoint),
             error=_error(checkpoint),
-            **_state(checkpoint.frozen_state, caller_metadata(checkpoint), self.state_cap),
+            state=checkpoint.frozen_state,
         )
 
     def exhausted(self, row: Row) -> Outcome:
@@ -82,7 +83,7 @@ class Telling:
             graph=_graph(graph),
             metadata=metadata,
             run_id=str(self.command_id),
-            **_state(state, metadata, self.state_cap),
+            state=state,
         )
 
     def failed(self, failed: Failed, graph: GraphIdentity | None, metadata: dict[str, str]) -> Outcome:
@@ -90,7 +91,7 @@ class Telling:
         return self._outcome(
             status=OutcomeStatus.FAILED,
             node=failed.node,
-            error=ErrorBody(kind=failed.kind.value, message=failed.message[:ERROR_LIMIT]),
+            error=ErrorBody(kind=failed.kind.value, message=failed.message[:TEXT_LIMIT]),
             graph=_graph(graph),
             metadata=metadata,
             run_id=str(self.command_id),
@@ -101,7 +102,7 @@ class Telling:
         return self._outcome(
             status=OutcomeStatus.REFUSED,
             reason=reason,
-            error=ErrorBody(kind=reason, message=message),
+            error=ErrorBody(kind=reason, message=message[:TEXT_LIMIT]),
             graph=_graph(graph),
         )
 
@@ -116,7 +117,13 @@ class Telling:
             **fields,
         )
 
-    def _outcome(self, **fields: Any) -> Outcome:  # noqa: ANN401 - fields of Outcome
+    def _outcome(
+        self,
+        *,
+        state: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        **fields: Any,  # noqa: ANN401 - fields of Outcome
+    ) -> Outcome:
         return Outcome(
             command_id=self.command_id,
             command_type=self.command_type,
@@ -124,6 +131,7 @@ class Telling:
             worker=self.worker,
             started_at=self.started_at,
             finished_at=self.finished_at,
+            **_capped(state, metadata or {}, self.state_cap),
             **fields,
         )
 
@@ -131,9 +139,9 @@ class Telling:
 def _reason(checkpoint: Checkpoint) -> str | None:
     match checkpoint.status:
         case Status.CANCELLED:
-            return mark(checkpoint, CANCEL_REASON) or None
+            return mark(checkpoint, CANCEL_REASON)[:TEXT_LIMIT] or None
         case Status.ENDED:
-            return mark(checkpoint, END_REASON) or None
+            return mark(checkpoint, END_REASON)[:TEXT_LIMIT] or None
         case Status.INTERRUPTED | Status.FAILED | Status.COMPLETED | Status.RUNNING:
             return None
         case _:
@@ -153,7 +161,7 @@ def _error(checkpoint: Checkpoint) -> ErrorBody | None:
     if checkpoint.status is not Status.FAILED:
         return None
     return ErrorBody(
-        kind=mark(checkpoint, ERROR_KIND) or "fatal", message=mark(checkpoint, ERROR)[:ERROR_LIMIT]
+        kind=mark(checkpoint, ERROR_KIND) or "fatal", message=mark(checkpoint, ERROR)[:TEXT_LIMIT]
     )
 
 
@@ -161,8 +169,9 @@ def _graph(identity: GraphIdentity | None) -> GraphName | None:
     return None if identity is None else GraphName(id=identity.id, version=identity.version)
 
 
-def _state(text: str, metadata: dict[str, str], cap: int) -> dict[str, Any]:
-    beside = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
-    if len(text.encode()) + beside > cap:
-        return {"state_omitted": True}
-    return {"state": cast("JsonValue", json.loads(text))}
+def _capped(state: str | None, metadata: Mapping[str, str], cap: int) -> dict[str, Any]:
+    """What is told of state and metadata: all of it, the metadata alone, or nothing."""
+    beside = len(orjson.dumps(metadata))
+    if len((state or "").encode()) + beside <= cap:
+        return {"metadata": metadata, "state": None if state is None else json.loads(state)}
+    return {"metadata": metadata if beside <= cap else {}, "state_omitted": True}

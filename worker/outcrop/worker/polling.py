@@ -189,6 +189,8 @@ class Poller:
             consumer.close()
 
     def _take(self, message: KafkaMessage) -> None:
+        if self._closing:  # partitions that come now are assigned by the client, from nowhere
+            return
         error = message.error()
         if error is None:
             self._batch.append(received(message))

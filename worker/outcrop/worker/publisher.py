@@ -58,10 +58,12 @@ class Publisher:
     def _again(self, undelivered: Iterable[Undelivered]) -> Iterable[Record]:
         for failure in undelivered:
             record = failure.record
-            if failure.permanent and record.topic != self._dead:
-                yield self._dead_letter(record, failure.reason)
-            else:
+            if not failure.permanent:
                 yield record
+            elif record.topic != self._dead:
+                yield self._dead_letter(record, failure.reason)
+            else:  # the topic takes less than `dead_letter_limit`
+                yield Record(self._dead, record.key, None, record.headers)
 
     def _dead_letter(self, record: Record, reason: str) -> Record:
         told = (("outcrop-error-kind", b"undeliverable"), ("outcrop-error", reason.encode()))

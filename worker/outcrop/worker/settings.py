@@ -43,9 +43,12 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|h|d)?")
 def _duration(value: object) -> object:
     """Seconds, or text with a unit, as a timedelta; anything else is pydantic's to refuse."""
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is not None:
+    if match is None:
+        return value
+    try:
         return timedelta(seconds=float(match[1]) * _UNITS[match[2] or "s"])
-    return value
+    except OverflowError:
+        raise ValueError("longer than a duration can be") from None
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
