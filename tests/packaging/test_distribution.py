@@ -16,14 +16,9 @@ SCHEMA = ROOT / "schema" / "checkpoint.schema.json"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that pip builds from the sdist of this checkout."""
-    source, built = tmp_path_factory.mktemp("sdist"), tmp_path_factory.mktemp("wheel")
-    make = "import sys; from hatchling.build import build_sdist; print(build_sdist(sys.argv[1]))"
-    name = subprocess.run(
-        [sys.executable, "-c", make, str(source)], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.split()[-1]
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    subprocess.run([*pip, "--wheel-dir", str(built), str(source / name)], check=True)
+    """The wheel of the sdist of this checkout."""
+    built = tmp_path_factory.mktemp("built")
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(built), str(ROOT)], check=True)
     return next(built.glob("outcrop-*.whl"))
 
 

@@ -256,3 +256,25 @@ async def test_the_wait_for_a_lease_frees_the_slot_meanwhile() -> None:
     assert slots.taken == 0
     outcome = outcomes(await world.passing(_result(waiting)))[0]
     assert outcome.status is OutcomeStatus.COMPLETED
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("policy", list(CheckpointPolicy))
+async def test_a_node_that_leaves_by_what_is_no_exception_does_not_take_the_worker_along(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseException], policy: CheckpointPolicy
+) -> None:
+    """`sys.exit` in a node, or a cancellation of something that it awaited: the thread fails, no more."""
+    world = World()
+
+    async def leave(node: str) -> None:
+        if node == "b":
+            raise kind
+
+    monkeypatch.setattr(world.hooks, "visit", leave)
+    process = world.process("w0", world.graph("line", policy), attempts=2)
+    outcome = await process.outcome(world.send(world.run()))
+    if policy is CheckpointPolicy.EVERY_NODE:
+        assert (outcome.status, outcome.sequence) == (OutcomeStatus.FAILED, 2)
+        assert [node for _, node in world.ran] == ["a", "b"]
+    else:  # no row tells of it, so the message is tried as often as one that our own code fails on
+        assert (outcome.status, outcome.reason) == (OutcomeStatus.REFUSED, "handler_error")

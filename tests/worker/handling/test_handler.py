@@ -247,6 +247,26 @@ async def test_a_state_over_the_cap_is_left_out_of_the_outcome() -> None:
     assert (outcome.state, outcome.state_omitted) == (None, True)
 
 
+async def test_an_answer_fits_its_topic_whatever_the_command_holds() -> None:
+    """An answer that no broker takes would reach nobody."""
+    world, huge = World(), "x" * 900_000
+    process = world.process()
+    await process.outcome(world.send(world.run("approval")))
+    commands = (
+        world.run(thread="u", graph=huge),
+        world.run(thread="m", metadata={"tenant": huge}),
+        world.resume(boundary=huge),
+        world.signal(huge),
+        world.end(by=huge),
+    )
+    for command in commands:
+        message = replace(world.send(command), headers=(("traceparent", huge.encode()),))
+        handled = await process.handle(message)
+        assert isinstance(handled, Handled)
+        (record,) = (record for record in handled.records if record.topic == "threads.outcomes")
+        assert len(record.value or b"") + sum(len(value) for _, value in record.headers) < 600_000
+
+
 async def test_a_copy_goes_to_reply_to_but_never_to_the_workers_own_topics() -> None:
     world = World()
     process = world.process()

@@ -14,6 +14,7 @@ from outcrop.engine.graph import Graph
 from outcrop.engine.threads import Threads
 from outcrop.stores.memory import MemoryStore
 from outcrop.stores.record import GraphIdentity, Wait, WaitKind
+from outcrop.topics.codec import encode_outcome
 from outcrop.topics.messages import CommandType, GraphName, OutcomeStatus
 from outcrop.worker.deadletter import dead_letter
 from outcrop.worker.errors import SettingsInvalid
@@ -119,6 +120,28 @@ def test_what_can_not_be_finished_is_failed_and_names_the_row() -> None:
     for outcome, kind in ((TELLING.exhausted(row(4)), "max_recoveries"), (TELLING.lost(row(4)), "lost_run")):
         assert outcome.error is not None
         assert (outcome.status, outcome.sequence, outcome.error.kind) == (OutcomeStatus.FAILED, 4, kind)
+
+
+@pytest.mark.parametrize(
+    ("status", "metadata"),
+    [
+        ("completed", {"tenant": "x" * 5_000_000}),
+        ("completed", {"tenant": "\x01" * 90}),
+        ("completed", {f"k{number}": "" for number in range(50_000)}),
+        ("failed", {"error": "e" * 5_000_000}),
+        ("ended", {"end_reason": "r" * 5_000_000}),
+        ("cancelled", {"cancel_reason": "r" * 5_000_000}),
+    ],
+)
+def test_an_outcome_fits_its_topic_whatever_its_row_holds(status: str, metadata: dict[str, str]) -> None:
+    outcome = TELLING.row(row(4, status, metadata))
+    assert len(encode_outcome(outcome)) < 100 + 70_000
+    assert outcome.state_omitted or outcome.metadata == {}
+
+
+def test_metadata_is_told_where_only_the_state_is_over_the_cap() -> None:
+    outcome = TELLING.row(row(4, "completed", {"tenant": "acme"}, frozen_state=f'"{"x" * 100}"'))
+    assert (outcome.metadata, outcome.state_omitted) == ({"tenant": "acme"}, True)
 
 
 def test_the_cap_counts_bytes_not_characters() -> None:

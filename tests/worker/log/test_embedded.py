@@ -164,6 +164,15 @@ async def test_a_record_too_large_is_undeliverable_for_good(here: Deployment) ->
         assert (failure.record, failure.permanent) == (large, True)
 
 
+async def test_a_topic_that_no_client_can_name_is_undeliverable_for_good(here: Deployment) -> None:
+    """A null character in a `reply_to` must not end the worker."""
+    async with here.outbox() as outbox:
+        nowhere = Record("a\x00b", b"k", b"v")
+        with pytest.raises(PublishFailed) as caught:
+            await outbox.publish([nowhere, Record(here.commands, b"k", b"v")])
+        assert [(one.record, one.permanent) for one in caught.value.undelivered] == [(nowhere, True)]
+
+
 async def test_a_broker_that_does_not_answer_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outcrop.worker.cluster._TIMEOUT", 0.5)
     cluster = Cluster(load_settings({"bootstrap": "127.0.0.1:1"}, environment={}))

@@ -20,7 +20,7 @@ from outcrop.topics.messages import OutcomeStatus
 from outcrop.worker.app import serve
 from outcrop.worker.cluster import Cluster
 from outcrop.worker.drain import Drain, ExitCode
-from outcrop.worker.errors import OffsetLost, PublishFailed, TopicsMissing
+from outcrop.worker.errors import LogFailed, OffsetLost, PublishFailed, TopicsMissing
 from outcrop.worker.offsets import LONGEST_METADATA
 from outcrop.worker.ports import Partition, Position, Record
 from support.kafka import Deployment
@@ -89,6 +89,17 @@ async def test_static_membership_comes_back_without_a_rebalance(here: Deployment
         async with here.member(group_instance_id="b") as (_, again):
             await again.until(lambda: set(again.owned) == kept)
         assert len(other.owned) == 2
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_of_two_members_of_one_name_one_is_told_to_go(here: Deployment, protocol: str) -> None:
+    """The newer one fences the older one; under KIP-848 the newer one is refused. Neither idles for ever."""
+    async with here.member(group_instance_id="a", group_protocol=protocol) as (_, first):
+        await first.until(lambda: len(first.owned) == 4)
+        async with here.member(group_instance_id="a", group_protocol=protocol) as (_, second):
+            gone = second if protocol == "consumer" else first
+            await gone.until(lambda: bool(gone.failures))
+            assert [type(failure) for failure in gone.failures] == [LogFailed]
 
 
 async def test_a_lost_offset_is_an_alarm_and_not_a_replay(here: Deployment) -> None:

@@ -192,6 +192,14 @@ def test_text_lines_quote_what_would_forge_another_field(lines: io.StringIO) -> 
     assert line.endswith(r'event=odd part=test thread="x\" level=error\nat=now" empty="" fine=ok')
 
 
+def test_a_field_never_takes_the_place_of_the_lines_own(lines: io.StringIO) -> None:
+    configure_logs("info", "json", lines)
+    EventLog("test").warning("odd", at="handover", level="none", part="x")
+    told = json.loads(lines.getvalue())
+    assert (told["level"], told["part"]) == ("warning", "test")
+    assert told["at"].startswith("20")
+
+
 def test_a_library_s_line_is_no_event_of_ours(lines: io.StringIO) -> None:
     configure_logs("info", "json", lines)
     client_logger().error("%s: it failed", "FAIL")

@@ -288,6 +288,28 @@ async def test_what_can_never_be_published_becomes_a_dead_letter_without_value()
         assert broker.committed[P0] == Position(1)
 
 
+async def test_a_dead_letter_that_its_topic_does_not_take_goes_without_its_value() -> None:
+    """The dead-letter topic may take less than `dead_letter_limit`; the partition goes on all the same."""
+
+    class Dying(Steered):
+        async def handle(self, message: Message, control: Control) -> Handled | Unfinished:
+            del control
+            return Handled((Record("threads.dead", message.key, b"v" * 100, (("why", b"bad"),)),))
+
+    broker = MemoryBroker()
+    broker.append(b"t1")
+    async with running(broker, Dying()) as rig:
+        rig.outbox.refuse = lambda record: (
+            Undelivered(record, "too large", permanent=True) if record.value is not None else None
+        )
+        rig.log.assign()
+        rig.log.deliver()
+        await broker.settle()
+        rig.clock.advance(1)
+        await broker.until(lambda: bool(broker.published))
+        assert broker.published == [Record("threads.dead", b"t1", None, (("why", b"bad"),))]
+
+
 async def test_revocation_hands_over_and_commits_what_is_done() -> None:
     broker = MemoryBroker()
     done, flying = broker.append(b"t1"), broker.append(b"t2")

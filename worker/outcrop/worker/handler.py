@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from outcrop.engine.cancellation import is_dropped, task_cancels
 from outcrop.topics.codec import decode_command, encode_outcome
 from outcrop.topics.errors import BadCommand
 from outcrop.topics.headers import TRACEPARENT, TYPE, header, outcome_headers
@@ -94,11 +95,13 @@ class Handler:
             command = decode_command(message.key, message.value, message.headers, limit=limit)
         except BadCommand as bad:
             return Handled(self._bad(message, bad, started_at))
-        pauses = Pauses(self._clock, control, self._uniform)
+        pauses, cancels = Pauses(self._clock, control, self._uniform), task_cancels()
         for attempt in range(1, self._settings.attempts + 1):
             try:
                 return await self._carry_out(message, command, control, pauses)
-            except Exception as error:  # noqa: BLE001 - our own bug must not stop the partition
+            except BaseException as error:  # our own bug, and a node's exit, must not stop the worker
+                if is_dropped(error, cancels):
+                    raise
                 self._failed(command, error, attempt)
             if attempt < self._settings.attempts:
                 await pauses.take()
@@ -204,7 +207,7 @@ class Handler:
             limit=self._settings.dead_letter_limit,
         )
 
-    def _failed(self, command: AnyCommand, error: Exception, attempt: int) -> None:
+    def _failed(self, command: AnyCommand, error: BaseException, attempt: int) -> None:
         """Say where our code failed; the error's own text may hold a state."""
         frames = traceback.extract_tb(error.__traceback__)
         self._log.error(
@@ -212,7 +215,7 @@ class Handler:
             thread=command.thread_id,
             command=str(command.command_id),
             error=type(error).__name__,
-            at=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None,
+            where=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None,
             attempt=attempt,
         )
 

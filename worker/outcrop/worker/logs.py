@@ -59,17 +59,16 @@ class _Lines(logging.Formatter):
         self._shape = style
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Field] = {
+        told: dict[str, Field] | None = getattr(record, "fields", None)
+        own: dict[str, Field] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": "message",
+            "event": "message" if told is None else record.getMessage(),
             "part": record.name.removeprefix(f"{_ROOT}."),
         }
-        told: dict[str, Field] | None = getattr(record, "fields", None)
         if told is None:  # a library's own line, such as librdkafka's
-            fields["text"] = record.getMessage()
-        else:
-            fields |= {"event": record.getMessage(), **told}
+            told = {"text": record.getMessage()}
+        fields = own | told | own  # an event's field never takes the place of the line's own
         if record.exc_info:
             fields["trace"] = self.formatException(record.exc_info)
         shown = {name: value for name, value in fields.items() if value is not None}

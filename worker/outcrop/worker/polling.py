@@ -45,6 +45,13 @@ if TYPE_CHECKING:
 _POLL: Final = 0.05
 _BATCH: Final = 500
 _OUTSTANDING: Final = 2_000  # messages handed over that the loop has not taken yet
+_FOR_GOOD: Final = frozenset(
+    (
+        KafkaError._FATAL,  # noqa: SLF001 - the client's own name; such a message isn't `fatal()`
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    )
+)
+"""What polling and waiting don't end, such as another member with the same `group_instance_id`."""
 _log = EventLog("consumer")
 
 
@@ -197,7 +204,7 @@ class Poller:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - the client's own name
             where = Partition(message.topic() or "?", message.partition() or 0)
             raise OffsetLost(where, str(error.str()))
-        elif error.fatal() or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        elif error.fatal() or error.code() in _FOR_GOOD:
             raise LogFailed(f"Kafka refuses this member: {error.str()}")
         else:
             _log.warning("consumer.error", reason=str(error.str()), name=error.name())
@@ -316,7 +323,7 @@ class Poller:
             try:
                 consumer.commit(offsets=client_offsets(positions), asynchronous=False)
             except KafkaException as error:
-                _log.warning("commit.failed", reason=reason_of(error), at="handover")
+                _log.warning("commit.failed", reason=reason_of(error), during="handover")
         self._let_go(partitions)
 
     def _handed_over(

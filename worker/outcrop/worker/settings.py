@@ -75,7 +75,7 @@ class Settings(BaseModel):
     )
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
     max_buffered: Annotated[int, Field(ge=2, le=1_000_000)] = 2_000
-    lease_ttl: Duration = timedelta(seconds=30)
+    lease_ttl: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=30)
     max_recoveries: Annotated[int, Field(ge=1)] = 5
     wake_interval: Duration = timedelta(seconds=5)
     recovery_interval: Duration = timedelta(seconds=30)

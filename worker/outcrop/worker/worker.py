@@ -176,7 +176,7 @@ class Worker:
         await asyncio.wait((idle, patience))
 
     def _release(self, assignment: Assignment) -> None:
-        """Let a partition go; a run that took too long keeps its lease, and so its place with the new owner."""
+        """Let a partition go; a run that took too long keeps its lease, and its command waits elsewhere."""
         del self._assignments[assignment.partition]
         assignment.release()
         self._released = [earlier for earlier in self._released if earlier.in_hand]
