@@ -60,14 +60,6 @@ def carried_metadata(checkpoint: Checkpoint, call: Mapping[str, str]) -> dict[st
     return {**caller_metadata(checkpoint), **call}
 
 
-def row_metadata(*parts: Mapping[str, str]) -> dict[str, str] | None:
-    """A row's metadata, later parts over earlier ones; None when there is nothing to say."""
-    merged: dict[str, str] = {}
-    for part in parts:
-        merged.update(part)
-    return merged or None
-
-
 def carried_marks(checkpoint: Checkpoint) -> dict[str, str]:
     """The marks that a recovery keeps: which command's work the thread is in the middle of."""
     metadata = checkpoint.metadata or {}

@@ -18,7 +18,6 @@ from outcrop.engine.metadata import (
     hops_refusal,
     metadata_refusal,
     recoveries_of,
-    row_metadata,
 )
 from outcrop.stores.record import Checkpoint, GraphIdentity, Status
 
@@ -90,8 +89,6 @@ def test_thread_carries_the_caller_s_keys_only() -> None:
 
 def test_row_without_metadata_says_null() -> None:
     """M002."""
-    assert row_metadata({}, {}) is None
-    assert row_metadata({"a": "1"}, {"strata.hops": "0"}) == {"a": "1", "strata.hops": "0"}
     assert caller_metadata(ROW) == {}
 
 

@@ -283,7 +283,10 @@ async def test_what_can_never_be_published_becomes_a_dead_letter_without_value()
         await broker.until(lambda: bool(broker.published))
         (letter,) = broker.published
         assert (letter.topic, letter.key, letter.value) == ("threads.dead", b"t1", None)
-        assert dict(letter.headers)["outcrop-error"] == b"too large"
+        told = dict(letter.headers)
+        assert told["outcrop-error-kind"] == b"undeliverable"
+        assert told["outcrop-error"].endswith(b": too large")
+        assert (told["outcrop-source-topic"], told["outcrop-source-offset"]) == (P0.topic.encode(), b"0")
         await rig.commit()
         assert broker.committed[P0] == Position(1)
 

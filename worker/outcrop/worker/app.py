@@ -130,6 +130,7 @@ class _Parts:
         wake = self._dispatch(Wake, settings.wake_interval)
         recover = self._dispatch(Recover, settings.recovery_interval)
         self._due = DueTimers(wake, self._clock)
+        self._draining = False
         self._worker = share.worker = self._make_worker()
         self._drivers = [
             self._rounds("wake", WakeDriver(store, self._registry, wake, clock=self._clock)),
@@ -152,7 +153,11 @@ class _Parts:
         health = self._health(vitals)
         background = [
             asyncio.create_task(
-                keep_vitals(vitals, {"group": self._member, "store": self._reachable}, self._clock)
+                keep_vitals(
+                    vitals,
+                    {"group": self._member, "store": self._reachable, "drain": self._serving},
+                    self._clock,
+                )
             ),
             asyncio.create_task(self._keep_counting()),
         ]
@@ -161,7 +166,7 @@ class _Parts:
             drivers = [asyncio.create_task(driver.run(stop)) for driver in self._drivers]
             _log.info("worker.started", worker=self._settings.worker, group=self._settings.group)
             failure = await self._until_over(drain)
-            vitals.reasons = ("draining",)
+            self._draining, vitals.reasons = True, ("draining",)
             stop.fire()
             await self._due.close()
             clean = await self._worker.stop(self._settings.shutdown_timeout)
@@ -243,6 +248,9 @@ class _Parts:
         server.start()
         _log.info("health.listening", host=self._settings.health_host, port=server.port)
         return server
+
+    async def _serving(self) -> str | None:
+        return "draining" if self._draining else None
 
     async def _member(self) -> str | None:
         return None if self._source.member else "not a member of the group"

@@ -1,6 +1,6 @@
 """Structured logs: an event name that never changes, and fields.
 
-Lines about a thread carry `thread`, `command` and `run`. Nobody passes a state, a payload
+Lines about a thread carry `thread` and `command`, whose ID is its run's too. Nobody passes a state, a payload
 or a credential: fields are IDs, counts, reasons and times only.
 """
 

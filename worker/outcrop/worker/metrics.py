@@ -18,7 +18,7 @@ COUNTERS: Final = {
     "outcrop_messages_dropped_total": "Commands that needed no answer, by reason.",
     "outcrop_outcomes_total": "Outcomes by command type and status.",
     "outcrop_dead_letters_total": "Dead letters by kind.",
-    "outcrop_overtakes_total": "Cancels and ends that reached a run in front of them.",
+    "outcrop_overtakes_total": "Messages in front of a cancel or an end that were stopped by it.",
     "outcrop_recoveries_total": "Dead runs that this worker continued.",
     "outcrop_leases_lost_total": "Runs that lost their lease.",
     "outcrop_rebalances_total": "Assignments, revocations and losses of partitions, by kind.",

@@ -106,7 +106,7 @@ class CommandLog(Protocol):
         ...
 
     async def topic_id(self, topic: str) -> str:
-        """The topic's ID (its UUID; the name where the broker has no IDs)."""
+        """The topic's ID (its UUID; name and broker where topics come and go with an embedded one)."""
         ...
 
     async def close(self) -> None:

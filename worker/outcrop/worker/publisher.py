@@ -1,15 +1,16 @@
 """Publishing until the brokers have it.
 
 At least once: a record whose delivery is unknown is sent again. One that can never be
-delivered (over the broker's limit, a topic that doesn't exist) becomes a dead letter
-without its value, so that no message holds its partition for ever.
+delivered (over the broker's limit, a topic that doesn't exist) becomes a dead letter of the
+message that it answers, without a value, so that no message holds its partition for ever.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from outcrop.engine.clock import sleep
+from outcrop.topics.headers import dead_letter_headers
 
 from .errors import PublishFailed
 from .logs import EventLog
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
     from .errors import Undelivered
     from .metrics import Metrics
-    from .ports import Outbox
+    from .ports import Message, Outbox
+
+UNDELIVERABLE: Final = "undeliverable"
+"""The kind of a dead letter for an answer that no topic takes."""
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -39,15 +43,18 @@ class Publisher:
         self._clock = clock
         self._metrics = metrics
 
-    async def publish(self, records: Sequence[Record], *, unless: CancelToken) -> None:
-        """Return when all records are delivered, or `unless` has fired after a failure."""
+    async def publish(self, records: Sequence[Record], *, source: Message, unless: CancelToken) -> None:
+        """Return when all records are delivered, or `unless` has fired after a failure.
+
+        `source` is the message that they answer.
+        """
         pause = _FIRST_PAUSE
         while records:
             try:
                 await self._outbox.publish(records)
             except PublishFailed as error:
                 self._report(error.undelivered)
-                records = tuple(self._again(error.undelivered))
+                records = tuple(self._again(error.undelivered, source))
             else:
                 return
             if unless.fired:
@@ -55,24 +62,29 @@ class Publisher:
             await sleep(self._clock, pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _again(self, undelivered: Iterable[Undelivered]) -> Iterable[Record]:
+    def _again(self, undelivered: Iterable[Undelivered], source: Message) -> Iterable[Record]:
         for failure in undelivered:
             record = failure.record
             if not failure.permanent:
                 yield record
             elif record.topic != self._dead:
-                yield self._dead_letter(record, failure.reason)
+                yield self._dead_letter(record, failure.reason, source)
             else:  # the topic takes less than `dead_letter_limit`
                 yield Record(self._dead, record.key, None, record.headers)
 
-    def _dead_letter(self, record: Record, reason: str) -> Record:
-        told = (("outcrop-error-kind", b"undeliverable"), ("outcrop-error", reason.encode()))
-        return Record(
-            self._dead,
-            record.key,
-            None,
-            (*record.headers, ("outcrop-for-topic", record.topic.encode()), *told),
+    def _dead_letter(self, record: Record, reason: str, source: Message) -> Record:
+        self._metrics.count("outcrop_dead_letters_total", kind=UNDELIVERABLE)
+        headers = dead_letter_headers(
+            record.headers,
+            topic=source.partition.topic,
+            partition=source.partition.number,
+            offset=source.offset,
+            kind=UNDELIVERABLE,
+            error=f"a record for the topic {record.topic}: {reason}",
+            attempts=1,
+            failed_at=self._clock.now(),
         )
+        return Record(self._dead, record.key, None, headers)
 
     def _report(self, undelivered: Iterable[Undelivered]) -> None:
         for failure in undelivered:

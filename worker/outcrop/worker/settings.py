@@ -1,8 +1,8 @@
 """The worker's settings: arguments over `OUTCROP_…` variables over a TOML file over defaults.
 
-The only place that reads the environment. Durations are seconds as numbers, or text with a
-unit (`50ms`, `30s`, `5m`, `2h`). A worker that starts has settings that were checked whole,
-once: what contradicts each other is refused before anything connects.
+The only place that reads a worker's settings from the environment. Durations are seconds as
+numbers, or text with a unit (`50ms`, `30s`, `5m`, `2h`). A worker that starts has settings that
+were checked whole, once: what contradicts each other is refused before anything connects.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class Worker:
         if not assignment.open:
             self._metrics.count("outcrop_results_late_total")
             return False
-        await self._publisher.publish(result.records, unless=assignment.over)
+        await self._publisher.publish(result.records, source=entry.message, unless=assignment.over)
         if not assignment.open:
             return False
         assignment.tracker.finish(entry.message.offset)

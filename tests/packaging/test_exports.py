@@ -1,0 +1,43 @@
+"""The names that the packages export: programs depend on them, so none goes or comes unnoticed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+EXPORTS = {
+    "engine": """
+        Answer Backoff CancelReason CancelToken Cancelled CheckpointPolicy Clock CompilationFailed
+        CompiledGraph Completed Failed FailureKind Fatal Graph GraphError GraphInvalid Interrupted
+        Jitter LastFailure LeaseOptions LeaseRenewer LoopRenewer ManualClock NodeContext NodeError
+        Problem ProblemKind RecoverOptions RecoverReport Recovered RefusalCode Refused Retry
+        RowMarks RunOptions RunResult Skipped StateError Stopped SystemClock ThreadRenewer Threads
+        Transient WakeOptions WakeReason WakeReport Woken
+    """,
+    "stores": """
+        Acquired Checkpoint CheckpointQuery CheckpointRetention CheckpointStore CorruptRow Decision
+        EMPTY_LOG GraphIdentity Held InvalidRequest Json Lease LeaseLost LeaseStore
+        LeasesUnsupported LogPage MemoryStore NewerSchema NotLatest OutcropError Row Saved
+        SqliteStore Status Store StoreError ThreadPage ThreadQuery ThreadState ThreadSummary
+        Unavailable Wait WaitKind open_store
+    """,
+    "topics": """
+        BadCommand BadOutcome BrokerUnreachable Cancel ClientClosed Command CommandType DecisionBody
+        EmbeddedBroker End ErrorBody GraphRef Handle MessageTooLarge MissingExtra Outcome
+        OutcomeStatus OutcomeTimeout OutcomesLost Recover Resume Run SendFailed Signal ThreadsClient
+        TopicMissing TopicNames TopicRefused TopicsError WaitBody Wake decode_command decode_outcome
+        encode_command encode_outcome partition_for
+    """,
+    "worker": """
+        CommitRefused ExitCode GraphsNotFound LogFailed OffsetLost PublishFailed Settings
+        SettingsInvalid TopicsMissing WorkerError load_graphs load_settings
+    """,
+}
+
+
+@pytest.mark.parametrize("package", EXPORTS)
+def test_exported_names_are_these_and_there(package: str) -> None:
+    module = import_module(f"outcrop.{package}")
+    assert sorted(module.__all__) == sorted(EXPORTS[package].split())
+    assert all(hasattr(module, name) for name in module.__all__)
