@@ -63,9 +63,8 @@ def _is_surely_same(before: Any, after: Any) -> bool:  # noqa: ANN401 - what it 
     if kind is list:
         return len(before) == len(after) and all(map(_is_surely_same, before, after))
     if isinstance(before, BaseModel):
-        if before.__pydantic_extra__ or before.__pydantic_private__:
-            return False
-        before, after, kind = before.__dict__, after.__dict__, dict
+        plain = not (before.__pydantic_extra__ or before.__pydantic_private__)
+        return plain and _is_surely_same(before.__dict__, after.__dict__)
     # in the same order, so that keys and values can be compared side by side
     return (
         kind is dict

@@ -44,7 +44,6 @@ def test_the_demonstration_keeps_its_promise_and_cleans_up(tmp_path: Path) -> No
     threads = sum(int(number) for what, number in table.items() if what.startswith("threads "))
     assert threads == 40
     assert int(table["recoveries"]) >= 1 or table["runs in flight when a worker was killed"] == "0"
-    assert float(table["time"].split()[0]) < 60
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
     assert _processes_of(tmp_path) == []
