@@ -53,7 +53,7 @@ def _is_surely_same(before: Any, after: Any) -> bool:  # noqa: ANN401 - what it 
 
     Every committed node pays for this, and the walk that can name a loss costs several times as much.
     """
-    kind: type[object] = type(before)
+    kind = type(before)  # pyright: ignore[reportUnknownVariableType] - what it is, is the question
     if kind is not type(after):
         return False
     if kind in _PLAIN:
