@@ -215,6 +215,9 @@ BROKEN = {
     "status = 'paused'": "unknown checkpoint status 'paused' in the checkpoint log",
     "metadata = '{\"n\":1}'": "metadata 'n' in the checkpoint log isn't a string",
     "nested = '{}'": "a checkpoint in the checkpoint log has no 'frozen_state'",
+    "suspended_node = x'61'": "Invalid column type Blob at index: 4, name: suspended_node",
+    "created_at = x'61'": "Invalid column type Blob at index: 8, name: created_at",
+    "graph_version = x'61', graph_id = 'g'": "Invalid column type Blob at index: 14, name: graph_version",
 }
 
 

@@ -2,7 +2,8 @@
 
 A token fires once, with the first reason and cause given, and stays fired. Children fire
 with their parent; firing a child leaves the parent alone. Callbacks run at once, in the
-thread that fires (fire tokens on the event loop's thread).
+thread that fires (fire tokens on the event loop's thread); one that fails is logged, since a
+node's callback must not keep the run from being stopped.
 
 Cancelling the asyncio task of a run is another thing: that drops the run, see `is_dropped`.
 """
@@ -10,11 +11,14 @@ Cancelling the asyncio task of a run is another thing: that drops the run, see `
 from __future__ import annotations
 
 import asyncio
+import logging
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
 
 
 class CancelReason(StrEnum):
@@ -56,7 +60,10 @@ class CancelToken:
         self.cause = cause
         callbacks, self._callbacks = list(self._callbacks.values()), {}
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 - whatever it raises, the others are called
+                _log.exception("a callback of a cancel token failed; the others are called all the same")
 
     def on_fire(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back when it fires (at once if it has); returns how to withdraw that."""

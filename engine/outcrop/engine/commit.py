@@ -107,7 +107,10 @@ class Journal:
         Raises `LeaseGone`, `LogMoved` or `Aborted`; only after the last one may the row
         have been written.
         """
-        marked = self._marked(row, stamp=stamp)
+        try:
+            marked = self._marked(row, stamp=stamp)
+        except Exception as error:
+            raise Aborted(f"the marks of a row failed: {type(error).__name__}: {error}") from error
         failpoint("save.before")
         result = await (
             self._save_once(marked) if self.tenure is None else self._save_leased(marked, self.tenure)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from outcrop.stores.query import MAX_PAGE
 
-from .options import options_refusal
+from .options import options_refusal, time_refusal
 from .outcome import RefusalCode, Refused
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from outcrop.stores.record import GraphIdentity
 
     from .cancellation import CancelToken
@@ -53,11 +55,11 @@ def skip_reason(refused: Refused, *, gone: str, raced: str) -> str:
     return gone if refused.code in _GONE else refused.message
 
 
-def driver_refusal(limit: int, options: RunOptions) -> str | None:
+def driver_refusal(limit: int, now: datetime | None, options: RunOptions) -> str | None:
     """Why a driver can't start with these options, or None when it can."""
     if not 1 <= limit <= MAX_PAGE:
         return f"a driver's limit must be between 1 and {MAX_PAGE}, not {limit}"
-    return options_refusal(options)
+    return options_refusal(options) or (None if now is None else time_refusal("a driver's time", now))
 
 
 def graph_filter(identity: GraphIdentity | None, *, match_graph: bool) -> tuple[str | None, str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -23,6 +22,7 @@ S = TypeVar("S")
 
 TRANSIENT: Final = "transient"
 FATAL: Final = "fatal"
+_LONGEST_HINT: Final = 1e12  # seconds; in milliseconds, still a number that every reader holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,11 @@ class GaveUp:
     @property
     def hint(self) -> float | None:
         """Seconds that the failure asked to wait; a wait without end is no hint."""
-        hint = self.error.retry_after if isinstance(self.error, Transient) else None
-        return hint if hint is not None and math.isfinite(hint) else None
+        hint: object = self.error.retry_after if isinstance(self.error, Transient) else None
+        # A node may have put anything there, and a row has whole milliseconds.
+        if not isinstance(hint, (int, float)) or not abs(hint) <= _LONGEST_HINT:
+            return None
+        return max(hint, 0.0)
 
 
 def give_up(spec: NodeSpec[S], end: Raised | Cut, attempts: int) -> GaveUp:

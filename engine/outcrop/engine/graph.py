@@ -30,6 +30,7 @@ from .validate import (
     check_policies,
     check_timeouts,
     check_waits,
+    check_ways_on,
     structural_problems,
 )
 
@@ -230,6 +231,7 @@ class Graph(Generic[S]):
         check_boundaries(self._boundaries)
         check_policies(nodes, self._places.keys())
         check_timeouts(nodes)
+        check_ways_on(waits.keys(), self._edges_by_node().keys())
         structure = self._structure()
         if problems := structural_problems(structure):
             raise GraphInvalid(problems)

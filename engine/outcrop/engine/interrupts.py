@@ -23,7 +23,7 @@ def decision_of(answer: Answer, boundary: str, decided_at: str) -> Decision:
         boundary=boundary,
         is_approved=answer.approved,
         reviewer=answer.by,
-        overrides=dict(sorted(overrides_of(HumanWake(answer)).items())),
+        overrides=dict(sorted(overrides_of(HumanWake(answer)).items(), key=lambda item: str(item[0]))),
         decided_at=decided_at,
     )
 

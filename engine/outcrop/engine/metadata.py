@@ -38,14 +38,27 @@ def is_reserved(key: str) -> bool:
     return key in _RESERVED or key.startswith(_RESERVED_PREFIXES)
 
 
+def is_text(value: object) -> bool:
+    """Whether a value is text that UTF-8 can hold; half a surrogate pair isn't."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def metadata_refusal(metadata: Mapping[str, str]) -> str | None:
     """Why a call may not give this metadata, or None when it may."""
-    for key in sorted(metadata):
+    for key in sorted(metadata, key=str):
+        if not is_text(key):
+            return f"run metadata key {key!r} must be text"
         if not key:
             return "run metadata keys can't be empty"
         if is_reserved(key):
             return f"run metadata key '{key}' is reserved"
-        if not isinstance(metadata[key], str):  # pyright: ignore[reportUnnecessaryIsInstance] - not all are typed
+        if not is_text(metadata[key]):
             return f"run metadata value of '{key}' must be text"
     return None
 

@@ -97,6 +97,9 @@ def options_refusal(options: RunOptions) -> str | None:
             return "a run's lease needs an owner"
         if options.lease.ttl < MIN_TTL:
             return "a run's lease ttl must be at least 1 millisecond"
-    if options.deadline is not None and options.deadline.tzinfo is None:
-        return "a run's deadline needs a time zone"
-    return None
+    return None if options.deadline is None else time_refusal("a run's deadline", options.deadline)
+
+
+def time_refusal(what: str, moment: datetime) -> str | None:
+    """Why a time can't be compared with a row's, or None when it can."""
+    return f"{what} needs a time zone" if moment.tzinfo is None else None

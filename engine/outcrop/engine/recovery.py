@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 PAGE = 100
+_OLDEST = timedelta(days=36_500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +112,13 @@ async def recover_stale(threads: Threads[S], options: RecoverOptions) -> Recover
 
 
 def _refusal(threads: Threads[S], options: RecoverOptions) -> str | None:
-    refused = driver_refusal(options.limit, options.options)
+    refused = driver_refusal(options.limit, options.now, options.options)
     if refused is not None:
         return refused
     if options.max_recoveries is not None and options.max_recoveries < 1:
         return "max_recoveries must be at least 1"
+    if options.stale_after is not None and not timedelta() <= options.stale_after <= _OLDEST:
+        return f"stale_after must be between zero and {_OLDEST.days} days"
     not_durable = Preflight(threads.graph, "").durable()
     if not_durable is not None:
         return not_durable.message

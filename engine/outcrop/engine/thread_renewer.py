@@ -122,13 +122,12 @@ class ThreadRenewer:
 
     async def _renew(self, renewal: _ThreadRenewal, sources: _Sources) -> None:
         hold = renewal.hold
+        patience = asyncio.timeout(hold.renewed_at + hold.ttl.total_seconds() - self._clock.monotonic())
         try:
-            async with asyncio.timeout(hold.renewed_at + hold.ttl.total_seconds() - self._clock.monotonic()):
+            async with patience:
                 kept = await hold.renew(await sources.of(hold.leases), self._clock)
-        except TimeoutError:  # the store hangs
-            kept = False
-        except Exception:  # noqa: BLE001 - its renewing side can't be opened now
-            kept = hold.may_stand(self._clock.monotonic())
+        except Exception:  # noqa: BLE001 - the store hangs, or its renewing side can't be opened now
+            kept = not patience.expired() and hold.may_stand(self._clock.monotonic())
         finally:
             renewal.end()
         if kept:
@@ -166,6 +165,8 @@ class _ThreadRenewal:
         """Note that a renewal starts, the lock being held; False when the lease was stopped."""
         if not self._stopped:
             self._in_flight = Future()
+            # As a running one, it can't be cancelled by whoever stops waiting for it.
+            self._in_flight.set_running_or_notify_cancel()
         return not self._stopped
 
     def end(self) -> None:

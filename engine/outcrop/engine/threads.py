@@ -20,8 +20,8 @@ from .clock import SystemClock
 from .ending import cancel_thread, end_thread, time_out_thread
 from .errors import StateError
 from .leases import LoopRenewer
-from .metadata import RECOVERIES, carried_marks, carried_metadata, recoveries_of
-from .options import Answer, RunOptions, options_refusal
+from .metadata import RECOVERIES, carried_marks, carried_metadata, is_text, recoveries_of
+from .options import Answer, RunOptions, options_refusal, time_refusal
 from .outcome import Failed, FailureKind, RefusalCode, Refused
 from .position import Position
 from .preflight import EndsHere, Preflight
@@ -154,6 +154,8 @@ class Threads(Generic[S]):
         self, thread_id: str, options: RunOptions = _DEFAULTS, *, now: datetime | None = None
     ) -> RunResult[S]:
         """Fire the thread's timer or timeout, if it is due at `now` (default: the clock's)."""
+        if now is not None and (refused := options_refusal(options) or time_refusal("a wake's time", now)):
+            return Refused(thread_id=thread_id, code=RefusalCode.INVALID, message=refused)
         return await self._answer(thread_id, None, options, now=now)
 
     async def end(
@@ -206,6 +208,8 @@ class Threads(Generic[S]):
 
     def _call(self, thread_id: str, options: RunOptions) -> Call[S] | Refused:
         refused = options_refusal(options)
+        if refused is None and not is_text(thread_id):
+            refused = f"thread ID {thread_id!r} must be text"
         if refused is not None:
             return Refused(thread_id=thread_id, code=RefusalCode.INVALID, message=refused)
         return Call(self._engine, thread_id, options)

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from .errors import CompilationFailed
 from .node import EventWait, NodeMode, TimerWait
@@ -117,6 +117,8 @@ def check_policies(nodes: Mapping[str, NodeSpec[S]], names: AbstractSet[str]) ->
             raise CompilationFailed(
                 f"{owner} has a max_retries of {node.retry.max_retries}; it must be at least 0"
             )
+        if not _is_exception_types(node.retry.give_up_on):
+            raise CompilationFailed(f"{owner} has a give_up_on that isn't a tuple of exception types")
         if node.retry.backoff is not None:
             _check_backoff(owner, node.retry.backoff)
 
@@ -135,6 +137,12 @@ def check_timeouts(nodes: Mapping[str, NodeSpec[S]]) -> None:
                 f"node '{name}' runs inline and can't be timed out: "
                 "add it without inline=True to have its timeout honoured"
             )
+
+
+def check_ways_on(waits: AbstractSet[str], starts: AbstractSet[str]) -> None:
+    """Every wait has an edge: what answers it has to lead somewhere."""
+    for name in sorted(waits - starts, key=str.encode):
+        raise CompilationFailed(f"'{name}' is a wait node with no way on: add an edge from it")
 
 
 def structural_problems(structure: Structure) -> tuple[Problem, ...]:
@@ -158,6 +166,12 @@ def _check_timeout(owner: str, timeout: timedelta | None, on_timeout: str | None
     _check_duration(f"{owner} has a timeout", timeout)
     if on_timeout is not None and timeout is None:
         raise CompilationFailed(f"{owner} has a timeout route but no timeout")
+
+
+def _is_exception_types(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(kind, type) and issubclass(kind, Exception) for kind in cast("tuple[object, ...]", value)
+    )
 
 
 def _check_backoff(owner: str, backoff: Backoff) -> None:

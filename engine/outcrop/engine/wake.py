@@ -79,7 +79,7 @@ class WakeReport(Generic[S]):
 async def wake_due(threads: Threads[S], options: WakeOptions) -> WakeReport[S]:
     """Wake what is due, page by page."""
     report = WakeReport[S]()
-    report.refusal = driver_refusal(options.limit, options.options)
+    report.refusal = driver_refusal(options.limit, options.now, options.options)
     if report.refusal is not None:
         return report
     now = options.now or threads.clock.now()

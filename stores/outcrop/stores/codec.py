@@ -84,6 +84,12 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
     for key, value in cast("Mapping[object, object]", metadata).items():
         if not (isinstance(key, str) and isinstance(value, str)):
             raise InvalidRequest(f"metadata '{key}' isn't a string but {type(value).__name__}")
+        if key.isascii() and value.isascii():
+            continue
+        try:
+            f"{key}{value}".encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"metadata {key!r} isn't valid Unicode: {error.reason}") from error
 
 
 def decode_metadata(text: str | None) -> dict[str, str] | None:

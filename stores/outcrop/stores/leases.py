@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_LONGEST_TTL = timedelta(days=36_500)  # its end is a date, whatever the year
 
 
 def system_now() -> datetime:
@@ -37,9 +38,11 @@ def from_milliseconds(milliseconds: int) -> datetime:
 
 
 def ttl_milliseconds(ttl: timedelta) -> int:
-    """The ttl, rounded up; raises `InvalidRequest` under a millisecond."""
+    """The ttl, rounded up; raises `InvalidRequest` under a millisecond or over a century."""
     if ttl < _MILLISECOND:
         raise InvalidRequest("a lease's ttl must be at least 1 millisecond")
+    if ttl > _LONGEST_TTL:
+        raise InvalidRequest(f"a lease's ttl must be at most {_LONGEST_TTL.days} days")
     return -(-ttl // _MILLISECOND)
 
 

@@ -201,3 +201,30 @@ def test_timer_takes_a_delay_or_a_time() -> None:
     for options in ({}, {"delay": HOUR, "until": lambda _state: datetime.now(UTC)}):
         with pytest.raises(CompilationFailed, match="exactly one"):
             untyped("rest", **options)
+
+
+@pytest.mark.parametrize("kinds", [ValueError, (3,), None, (KeyError, "ValueError")])
+def test_give_up_on_what_is_no_exception_type(kinds: Any) -> None:
+    """Found when a node failed otherwise, in the middle of a thread."""
+    assert refusal(with_node(retry=Retry(give_up_on=kinds))) == (
+        "recovery policy for 'work' has a give_up_on that isn't a tuple of exception types"
+    )
+
+
+@pytest.mark.parametrize("kind", ["timer", "event"])
+def test_wait_with_no_way_on(kind: str) -> None:
+    """Nothing could answer it; a timeout's route is no answer to an event."""
+    graph = with_node()
+    if kind == "timer":
+        graph.timer("rest", delay=HOUR)
+    else:
+        graph.wait_for_event("rest", event="paid", timeout=HOUR, on_timeout="work")
+    graph.edge("work", "rest")
+    assert refusal(graph) == "'rest' is a wait node with no way on: add an edge from it"
+
+
+def test_boundary_with_no_way_on_is_fine() -> None:
+    """F020."""
+    graph = with_node()
+    graph.interrupt("work")
+    graph.compile()

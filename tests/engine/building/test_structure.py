@@ -222,6 +222,7 @@ def test_timeout_routes_keep_nodes_in_reach() -> None:
     graph.interrupt("a", timeout=HOUR, on_timeout="escalate")
     graph.edge("a", "paid")
     graph.wait_for_event("paid", event="payment.settled", timeout=HOUR, on_timeout="late")
+    graph.edge("paid", "escalate")
     graph.compile()
 
 
@@ -237,6 +238,8 @@ def test_event_timeout_route_to_no_node_dangles() -> None:
     """A062."""
     graph = graph_of()
     graph.wait_for_event("paid", event="payment.settled", timeout=HOUR, on_timeout="ghost")
+    add(graph, "work")
+    graph.edge("paid", "work")
     assert names_of(problems_of(graph)) == [(ProblemKind.DANGLING_EDGE, "paid", "ghost")]
 
 

@@ -35,6 +35,7 @@ def preflight() -> Preflight[Doc]:
     graph.timer("timer", delay=60)
     graph.edge("plain", "event")
     graph.edge("event", "timer")
+    graph.edge("timer", "human", when=lambda doc: doc.n > 0)
     return Preflight(graph.compile(checkpoints=EVERY_NODE), "t")
 
 

@@ -148,6 +148,54 @@ async def test_nothing_renews_after_the_run_and_short_runs_never_do() -> None:
     assert store.open == 0
 
 
+async def test_giving_up_on_a_stop_leaves_the_renewer_working() -> None:
+    """A run dropped while its lease was being released once ended all renewing of the process."""
+    store, renewer = Watched(), ThreadRenewer()
+    held = await store.acquire_lease("t", "w1", TTL)
+    assert isinstance(held, Acquired)
+    begun, going_on = threading.Event(), threading.Event()
+
+    class Slow(Watched):
+        async def renew_lease(self, lease: Lease, ttl: timedelta) -> Lease | None:
+            begun.set()
+            await asyncio.to_thread(going_on.wait, 10)
+            return await store.renew_lease(lease, ttl)
+
+    patient = timedelta(seconds=0.3)
+    renewal = renewer.hold(Slow(), held.lease, patient, since=time.monotonic() + 20, on_lost=lambda: None)
+    assert await asyncio.to_thread(begun.wait, 10)
+    stopping = asyncio.create_task(renewal.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    assert stopping.cancelled()
+    going_on.set()
+    assert await asyncio.to_thread(store.renewed.acquire, timeout=10)
+    renewer.hold(store, held.lease, patient, since=time.monotonic() + 20, on_lost=lambda: None)
+    assert await asyncio.to_thread(store.renewed.acquire, timeout=10)
+    renewer.close()
+
+
+async def test_a_renewing_side_that_times_out_loses_nothing_before_its_ttl() -> None:
+    store, renewer = Watched(), ThreadRenewer()
+    failures = [TimeoutError("connecting took too long")]
+
+    class Late(Watched):
+        @asynccontextmanager
+        async def renewals(self) -> AsyncGenerator[LeaseStore]:
+            if failures:
+                raise failures.pop()
+            yield store
+
+    held = await store.acquire_lease("t", "w1", TTL)
+    assert isinstance(held, Acquired)
+    lost = list[str]()
+    renewer.hold(Late(), held.lease, TTL, since=time.monotonic() + 20, on_lost=lambda: lost.append("lost"))
+    assert await asyncio.to_thread(store.renewed.acquire, timeout=10)
+    renewer.close()
+    assert (failures, lost) == ([], [])
+
+
 async def test_one_thread_serves_every_run_and_closing_is_idempotent() -> None:
     store, renewer = Watched(), ThreadRenewer()
     run, opened = await waiting_run(store, renewer)

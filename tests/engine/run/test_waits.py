@@ -129,6 +129,8 @@ async def test_a_timer_whose_time_fails_fails_its_node(until: Any, message: str)
     """The issue's rule for predicates, for `until`."""
     world, graph = World(), Graph(Doc)
     graph.timer("w", until=until)
+    world.trailing(graph, "z")
+    graph.edge("w", "z")
     result = await world.threads(graph.compile()).run("t", Doc())
     assert isinstance(result, Failed)
     assert (result.message, await world.log()) == (message, ["failed:w>w"])

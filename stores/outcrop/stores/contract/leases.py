@@ -148,6 +148,10 @@ async def bad_arguments_are_a_callers_bug(store: Store) -> None:
     for ttl in (timedelta(0), timedelta(microseconds=999), timedelta(seconds=-1)):
         await refused(store.acquire_lease("u", "worker-1", ttl), InvalidRequest, message)
         await refused(store.renew_lease(lease, ttl), InvalidRequest, message)
+    message = "a lease's ttl must be at most 36500 days"
+    for ttl in (timedelta(days=3_650_000), timedelta.max):  # their ends are no dates
+        await refused(store.acquire_lease("u", "worker-1", ttl), InvalidRequest, message)
+        await refused(store.renew_lease(lease, ttl), InvalidRequest, message)
     assert await store.get_lease("u") is None
     assert await store.get_lease("t") == lease
 

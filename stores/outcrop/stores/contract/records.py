@@ -66,6 +66,10 @@ async def metadata_is_text(store: Store) -> None:
     """One value of another type would break listings in every engine."""
     row = sample(metadata={"attempts": 1})
     await refused(store.save(row), InvalidRequest, "metadata 'attempts' isn't a string but int")
+    half = sample(metadata={"name": "\ud800"})
+    await refused(
+        store.save(half), InvalidRequest, "metadata 'name' isn't valid Unicode: surrogates not allowed"
+    )
     assert await store.load("t") is None
 
 

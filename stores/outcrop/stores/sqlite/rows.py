@@ -33,6 +33,25 @@ Columns: TypeAlias = "tuple[Any, ...]"
 """sequence, thread_id, schema_version … graph_version, in the order of `statements.sql`."""
 
 
+_NAMES = (
+    "sequence",
+    "thread_id",
+    "schema_version",
+    "status",
+    "suspended_node",
+    "next_node",
+    "frozen_state",
+    "metadata",
+    "created_at",
+    "resumed_at",
+    "nested",
+    "decision",
+    "wait",
+    "graph_id",
+    "graph_version",
+)
+
+
 def to_parameters(checkpoint: Checkpoint) -> dict[str, str | int | None]:
     """The parameters of the save statement that come from the record; raises `InvalidRequest`."""
     wait, graph, nested = checkpoint.innermost.wait, checkpoint.graph, checkpoint.nested
@@ -59,8 +78,6 @@ def from_columns(columns: Columns) -> Row:
     """The stored row, envelopes and all; raises `CorruptRow`."""
     with _naming(columns):
         row = _row(columns, frozen_state=columns[6])
-        if not isinstance(columns[6], str):
-            raise CorruptRow("Invalid column type Blob at index: 6, name: frozen_state")
         if row.checkpoint.schema_version not in ENCODED_VERSIONS:
             parse(columns[6], "a state")  # NaN and broken text go no further; envelopes are parsed anyway
         return row
@@ -86,6 +103,9 @@ def _naming(columns: Columns) -> Generator[None]:
 
 
 def _row(columns: Columns, *, frozen_state: str) -> Row:
+    for index, value in enumerate(columns):
+        if isinstance(value, bytes):  # the one type that a text column keeps as it is
+            raise CorruptRow(f"Invalid column type Blob at index: {index}, name: {_NAMES[index]}")
     sequence, thread_id, version, status, suspended, next_node, _, *rest = columns
     metadata, created_at, resumed_at, nested, decision, wait, graph_id, graph_version = rest
     checkpoint = Checkpoint(
