@@ -58,8 +58,8 @@ def _is_surely_same(before: Any, after: Any) -> bool:  # noqa: ANN401 - what it 
         return False
     if kind in _PLAIN:
         return bool(before == after)
-    if kind is int:
-        return bool(before == after and _LOWEST_INTEGER <= before <= _HIGHEST_INTEGER)
+    if kind is int or kind is float:
+        return _loss_of_number(before, after) is None
     if kind is list:
         return len(before) == len(after) and all(map(_is_surely_same, before, after))
     if isinstance(before, BaseModel):
@@ -97,7 +97,7 @@ def _loss_of_parts(parts: Mapping[Any, Any], others: Mapping[Any, Any]) -> Loss 
             continue  # most parts of most states: not worth more
         if other is _MISSING:
             return Loss("is not kept").within(part)
-        if (loss := loss_between(value, other)) is not None:
+        if (loss := _find_loss(value, other)) is not None:
             return loss.within(part)
     return Loss("comes back from JSON with more in it") if len(others) > len(parts) else None
 
