@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from outcrop.stores.errors import LeasesUnsupported
 from outcrop.stores.instants import instant_text_rounded_up
-from outcrop.stores.port import Held
+from outcrop.stores.port import Held, NotLatest
 
 from .cancellation import CancelReason, CancelToken, is_dropped, task_cancels
-from .commit import Journal
+from .commit import Journal, LogMoved
 from .failpoints import failpoint
 from .leases import take_lease
 from .options import CheckpointPolicy
@@ -113,8 +113,11 @@ class Call(Generic[S]):
         except Exception as error:  # noqa: BLE001 - a verb tells what its store said, and raises nothing
             return self.refuse(RefusalCode.STORE, str(error))
 
-    async def take_lease(self) -> Refused | None:
-        """Take the thread's lease if the call is to run under one, unless it has it already."""
+    async def take_lease(self, *, expected: int | None = None) -> Refused | None:
+        """Take the thread's lease if the call is to run under one, unless it has it already.
+
+        With `expected`, only while the log ends there: raises `LogMoved`.
+        """
         if self.options.lease is None or self._tenure is not None:
             return None
         engine = self.engine
@@ -126,11 +129,14 @@ class Call(Generic[S]):
                 clock=engine.clock,
                 renewer=engine.renewer,
                 on_lost=lambda: self.token.fire(CancelReason.LEASE_LOST),
+                expected=expected,
             )
         except Exception as error:  # noqa: BLE001 - the same
             return self.refuse(RefusalCode.STORE, str(error))
         if isinstance(taken, Held):
             return self._held(taken.lease)
+        if isinstance(taken, NotLatest):
+            raise LogMoved
         self._tenure = taken
         failpoint("lease.acquired")
         return None

@@ -112,9 +112,12 @@ class Journal:
         except Exception as error:
             raise Aborted(f"the marks of a row failed: {type(error).__name__}: {error}") from error
         failpoint("save.before")
-        result = await (
-            self._save_once(marked) if self.tenure is None else self._save_leased(marked, self.tenure)
-        )
+        if self.tenure is None:
+            result = await self._save_once(marked)
+        else:
+            # After any other row than a running one or a stamp, the call is over.
+            is_last = row.status is not Status.RUNNING and not stamp
+            result = await self._save_leased(marked, self.tenure, release=is_last)
         failpoint("save.after")
         if isinstance(result, Saved):
             self.expected = result.sequence
@@ -143,13 +146,17 @@ class Journal:
         except Exception as error:
             raise Aborted(str(error)) from error
 
-    async def _save_leased(self, row: Checkpoint, tenure: Tenure) -> SaveResult:
-        delay, is_doubtful = FIRST_DELAY, False
+    async def _save_leased(self, row: Checkpoint, tenure: Tenure, *, release: bool) -> SaveResult:
+        delay, is_doubtful, renewed_at = FIRST_DELAY, False, tenure.renewed_at
         while tenure.stands:
             try:
-                result = await self.store.save(row, expected=self.expected, lease=tenure.lease)
-                if is_doubtful and isinstance(result, NotLatest):
-                    return await self._find(row)
+                result = await self.store.save(
+                    row, expected=self.expected, lease=tenure.lease, release=release
+                )
+                if is_doubtful and not isinstance(result, Saved):
+                    result = await self._find(row) or result
+                if release and isinstance(result, Saved):
+                    tenure.freed(renewed_at)
                 return result
             except Unavailable as error:
                 if self.expected is None:
@@ -161,12 +168,16 @@ class Journal:
             delay = min(delay * 2, LONGEST_DELAY)
         raise LeaseGone
 
-    async def _find(self, row: Checkpoint) -> SaveResult:
-        """Whether the row that follows the expected one is ours after all."""
+    async def _find(self, row: Checkpoint) -> Saved | None:
+        """The row that follows the expected one, if it is ours after all.
+
+        The lost answer may have been that of the last save: the thread is free since, and
+        who took it meanwhile has a newer token.
+        """
         page = await self.store.get_log(self.thread_id, after=self.expected, limit=1)
         if page.entries and same_as(page.entries[0].checkpoint, row):
             return Saved(page.entries[0].sequence)
-        return NotLatest()
+        return None
 
 
 @cache

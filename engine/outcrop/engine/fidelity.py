@@ -8,7 +8,7 @@ types, never their contents, which may be secret.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -76,6 +76,8 @@ def _is_surely_same(before: Any, after: Any) -> bool:  # noqa: ANN401 - what it 
 
 def _find_loss(before: object, after: object) -> Loss | None:
     kind = type(before)
+    if kind is OrderedDict:
+        return Loss("is an OrderedDict, and not every store keeps the order of keys: use a list of pairs")
     if kind is not type(after):
         return _change_of_type(before, after)
     if kind in _PLAIN:

@@ -16,13 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from outcrop.stores.port import Held
+from outcrop.stores.port import Acquired
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from outcrop.stores.port import LeaseStore
+    from outcrop.stores.port import Held, LeaseStore, NotLatest
     from outcrop.stores.record import Lease
 
     from .clock import Clock, Timer
@@ -65,12 +65,13 @@ class LeaseRenewer(Protocol):
 class Tenure:
     """A run's hold on its thread: the lease, and whether it still stands."""
 
-    __slots__ = ("_clock", "_leases", "_renewal", "lease", "lost", "ttl")
+    __slots__ = ("_clock", "_freed_at", "_leases", "_renewal", "lease", "lost", "ttl")
 
     def __init__(self, leases: LeaseStore, lease: Lease, ttl: float, clock: Clock) -> None:
         self._leases = leases
         self._clock = clock
         self._renewal: Renewal | None = None
+        self._freed_at: float | None = None
         self.lease = lease
         self.ttl = ttl
         self.lost = False
@@ -87,10 +88,14 @@ class Tenure:
         self._renewal = renewer.hold(self._leases, self.lease, ttl, since=since, on_lost=lose)
 
     @property
+    def renewed_at(self) -> float:
+        """Monotonic time at which the last renewal that succeeded was asked for."""
+        return -math.inf if self._renewal is None else self._renewal.renewed_at
+
+    @property
     def remaining(self) -> float:
         """Seconds for which the lease surely stands, by the local monotonic clock."""
-        renewed_at = -math.inf if self._renewal is None else self._renewal.renewed_at
-        return renewed_at + self.ttl - self._clock.monotonic()
+        return self.renewed_at + self.ttl - self._clock.monotonic()
 
     @property
     def stands(self) -> bool:
@@ -107,6 +112,10 @@ class Tenure:
         if self._renewal is not None:
             self._renewal.drop()
 
+    def freed(self, renewed_at: float) -> None:
+        """Note that a save freed the thread; `renewed_at` was the last renewal before it."""
+        self._freed_at = renewed_at
+
     async def release(self) -> None:
         """Stop renewing and free the thread, unless the lease is lost; errors don't matter."""
         if self.lost:
@@ -114,6 +123,8 @@ class Tenure:
             return
         if self._renewal is not None:
             await self._renewal.stop()
+        if self._freed_at == self.renewed_at:
+            return  # the last save freed it, and no renewal has taken it again since
         with suppress(Exception):  # it expires by itself
             await self._leases.release_lease(self.lease)
 
@@ -126,11 +137,15 @@ async def take_lease(
     clock: Clock,
     renewer: LeaseRenewer,
     on_lost: Callable[[], None],
-) -> Tenure | Held:
-    """Acquire the thread's lease and have it renewed, or tell who holds it; raises as the store."""
+    expected: int | None = None,
+) -> Tenure | Held | NotLatest:
+    """Acquire the thread's lease and have it renewed, or tell what speaks against it; raises as the store.
+
+    With `expected`, only while the thread's log ends there.
+    """
     since = clock.monotonic()
-    answer = await leases.acquire_lease(thread_id, options.owner, options.ttl)
-    if isinstance(answer, Held):
+    answer = await leases.acquire_lease(thread_id, options.owner, options.ttl, expected=expected)
+    if not isinstance(answer, Acquired):
         return answer
     tenure = Tenure(leases, answer.lease, options.ttl.total_seconds(), clock)
     tenure.renew_by(renewer, options.ttl, since, on_lost)

@@ -17,6 +17,7 @@ from outcrop.stores.record import Status
 
 from .call import Call, Engine, without_limits
 from .clock import SystemClock
+from .commit import LogMoved
 from .ending import cancel_thread, end_thread, time_out_thread
 from .errors import StateError
 from .leases import LoopRenewer
@@ -115,7 +116,7 @@ class Threads(Generic[S]):
             message = f"failed to persist state before '{graph.entry}': {error}"
             return Failed(thread_id=thread_id, kind=FailureKind.ABORTED, message=message)
         async with call:
-            if (refusal := await call.take_lease() or await self._unexpected(call)) is not None:
+            if (refusal := await self._start(call)) is not None:
                 return refusal
             journal = call.journal(options.metadata, expected=options.expected_sequence)
             first = None
@@ -214,11 +215,16 @@ class Threads(Generic[S]):
             return Refused(thread_id=thread_id, code=RefusalCode.INVALID, message=refused)
         return Call(self._engine, thread_id, options)
 
-    async def _unexpected(self, call: Call[S]) -> Refused | None:
-        """Look at the log for a run that writes nothing at its start."""
+    async def _start(self, call: Call[S]) -> Refused | None:
+        """Take the lease of a thread whose log ends as expected, in one round trip."""
         expected = call.options.expected_sequence
+        if call.options.lease is not None:
+            try:
+                return await call.take_lease(expected=expected)
+            except LogMoved:
+                return _moved(call)
         if expected is None or self._engine.is_durable:
-            return None
+            return None  # a durable run's first save will tell
         row = await call.load()
         if isinstance(row, Refused):
             return row

@@ -52,8 +52,10 @@ def check_owner(owner: str) -> None:
         raise InvalidRequest("a lease needs an owner")
 
 
-def check_lease_of(checkpoint: Checkpoint, lease: Lease | None) -> None:
-    """Raise `InvalidRequest` for a lease of another thread than the checkpoint's."""
+def check_lease_of(checkpoint: Checkpoint, lease: Lease | None, *, release: bool) -> None:
+    """Raise `InvalidRequest` for a lease of another thread than the checkpoint's, or none to release."""
+    if release and lease is None:
+        raise InvalidRequest(f"a save of thread '{checkpoint.thread_id}' has no lease to release")
     if lease is not None and lease.thread_id != checkpoint.thread_id:
         raise InvalidRequest(
             f"the lease is for thread '{lease.thread_id}', "

@@ -23,9 +23,10 @@ from .leases import (
     to_milliseconds,
     ttl_milliseconds,
 )
+from .matching import matcher
 from .port import EMPTY_LOG, Acquired, AcquireResult, Held, LeaseLost, NotLatest, Saved, SaveResult
-from .query import check_limit, check_query, decode_cursor, page_of_log, page_of_threads, summary_of
-from .record import Checkpoint, Lease, Row, ThreadState
+from .query import check_limit, check_query, page_of_log, page_of_threads, summary_of
+from .record import Checkpoint, Lease, Row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from .port import LeaseStore, Store
     from .query import LogPage, ThreadPage, ThreadQuery
+    from .record import ThreadState
 
 
 _Entry: TypeAlias = "tuple[Checkpoint, Mapping[str, str] | None]"
@@ -57,12 +59,18 @@ class MemoryStore:
         self._leases: dict[str, _LeaseRecord] = {}
 
     async def save(
-        self, checkpoint: Checkpoint, *, expected: int | None = None, lease: Lease | None = None
+        self,
+        checkpoint: Checkpoint,
+        *,
+        expected: int | None = None,
+        lease: Lease | None = None,
+        release: bool = False,
     ) -> SaveResult:
-        check_lease_of(checkpoint, lease)
+        check_lease_of(checkpoint, lease, release=release)
         entry = _entry(checkpoint)
         with self._lock:
-            if lease is not None and self._record_of(lease) is None:
+            record = None if lease is None else self._record_of(lease)
+            if lease is not None and record is None:
                 return LeaseLost()
             log = self._logs.get(checkpoint.thread_id)
             sequence = 0 if log is None else len(log)
@@ -72,6 +80,8 @@ class MemoryStore:
                 self._logs[checkpoint.thread_id] = [entry]
             else:
                 log.append(entry)
+            if release and record is not None:
+                record.owner = None
             return Saved(sequence)
 
     async def load(self, thread_id: str) -> Row | None:
@@ -79,13 +89,17 @@ class MemoryStore:
             log = self._logs.get(thread_id)
             return None if log is None else Row(len(log) - 1, _copied(*log[-1]))
 
-    async def acquire_lease(self, thread_id: str, owner: str, ttl: timedelta) -> AcquireResult:
+    async def acquire_lease(
+        self, thread_id: str, owner: str, ttl: timedelta, *, expected: int | None = None
+    ) -> AcquireResult:
         check_owner(owner)
         milliseconds = ttl_milliseconds(ttl)
         with self._lock:
             held = self._live(thread_id)
             if held is not None:
                 return Held(held)
+            if expected is not None and expected != len(self._logs.get(thread_id, ())) - 1:
+                return NotLatest()
             last = self._leases.get(thread_id)
             token = 1 if last is None else last.token + 1
             record = _LeaseRecord(token, owner, self._now() + milliseconds)
@@ -119,13 +133,12 @@ class MemoryStore:
 
     async def list_threads(self, query: ThreadQuery) -> ThreadPage:
         check_query(query)
-        matches = _matcher(query)
+        matches = matcher(query)
         with self._lock:
-            heads = [(len(log) - 1, *log[-1]) for log in self._logs.values()]
-        found = [head for head in heads if matches(head[1], head[2])]
-        found.sort(key=lambda head: (head[1].updated_at, head[1].thread_id), reverse=True)
-        rows = [Row(at, _copied(row, metadata)) for at, row, metadata in found[: query.limit + 1]]
-        return page_of_threads([summary_of(row) for row in rows], query.limit)
+            heads = [Row(len(log) - 1, _copied(*log[-1])) for log in self._logs.values()]
+        found = [head for head in heads if matches(head.checkpoint)]
+        found.sort(key=lambda head: (head.checkpoint.updated_at, head.checkpoint.thread_id), reverse=True)
+        return page_of_threads([summary_of(row) for row in found[: query.limit + 1]], query.limit)
 
     async def get_log(self, thread_id: str, *, after: int | None = None, limit: int = 100) -> LogPage:
         check_limit(limit)
@@ -185,45 +198,6 @@ def _copied(checkpoint: Checkpoint, metadata: Mapping[str, str] | None) -> Check
         decision=None if decision is None else copy.deepcopy(decision),
         nested=None if nested is None else _copied(nested, nested.metadata),
     )
-
-
-def _matcher(query: ThreadQuery) -> Callable[[Checkpoint, Mapping[str, str] | None], bool]:
-    after = None if query.updated_after is None else instant_text(query.updated_after)
-    before = None if query.updated_before is None else instant_text(query.updated_before)
-    due_by = None if query.due_by is None else instant_text(query.due_by)
-    below = None if query.cursor is None else decode_cursor(query.cursor)
-
-    def matches(row: Checkpoint, metadata: Mapping[str, str] | None) -> bool:
-        return (
-            (not query.states or row.state in query.states)
-            and (not query.metadata or _has_pairs(metadata or {}, query.metadata))
-            and (after is None or row.updated_at > after)
-            and (before is None or row.updated_at < before)
-            and (due_by is None or _is_due(row, due_by))
-            and (query.graph_id is None or _has_graph(row, query.graph_id, query.graph_version))
-            and (below is None or (row.updated_at, row.thread_id) < below)
-        )
-
-    return matches
-
-
-def _has_pairs(metadata: Mapping[str, str], pairs: Mapping[str, str]) -> bool:
-    return all(metadata.get(key) == value for key, value in pairs.items())
-
-
-def _is_due(row: Checkpoint, due_by: str) -> bool:
-    wait = row.innermost.wait
-    return (
-        row.state is ThreadState.INTERRUPTED
-        and wait is not None
-        and wait.wake_at is not None
-        and wait.wake_at <= due_by
-    )
-
-
-def _has_graph(row: Checkpoint, graph_id: str, version: str | None) -> bool:
-    graph = row.graph
-    return graph is not None and graph.id == graph_id and (version is None or graph.version == version)
 
 
 if TYPE_CHECKING:

@@ -57,21 +57,27 @@ class Held:
     lease: Lease
 
 
-AcquireResult: TypeAlias = Acquired | Held
+AcquireResult: TypeAlias = Acquired | Held | NotLatest
 
 
 class CheckpointStore(Protocol):
     """Append-only logs of checkpoints, one a thread."""
 
     async def save(
-        self, checkpoint: Checkpoint, *, expected: int | None = None, lease: Lease | None = None
+        self,
+        checkpoint: Checkpoint,
+        *,
+        expected: int | None = None,
+        lease: Lease | None = None,
+        release: bool = False,
     ) -> SaveResult:
         """Append `checkpoint` to its thread's log, in one atomic step.
 
         `expected` makes it conditional: the latest sequence must equal it (`EMPTY_LOG`
         for none). `lease` fences it: the lease's token must be the thread's latest;
-        expiry doesn't matter. A lost lease is reported before a moved log. Raises
-        `InvalidRequest` when the lease is for another thread.
+        expiry doesn't matter. A lost lease is reported before a moved log. `release` frees
+        the thread in the same step, if the row is appended. Raises `InvalidRequest` when
+        the lease is for another thread, or `release` has none.
         """
         ...
 
@@ -83,11 +89,15 @@ class CheckpointStore(Protocol):
 class LeaseStore(Protocol):
     """Leases beside the logs. Tokens count up per thread and survive release and expiry."""
 
-    async def acquire_lease(self, thread_id: str, owner: str, ttl: timedelta) -> AcquireResult:
+    async def acquire_lease(
+        self, thread_id: str, owner: str, ttl: timedelta, *, expected: int | None = None
+    ) -> AcquireResult:
         """Take the thread's lease unless a live one exists, with the next token.
 
-        Live means: not released, and expiring strictly after the store's now. Raises
-        `InvalidRequest` for a blank owner or a ttl under a millisecond; a ttl is
+        Live means: not released, and expiring strictly after the store's now. With
+        `expected` only while the log ends there (`EMPTY_LOG` for none), in one atomic step:
+        who is refused has taken nothing. A held thread is reported before a moved log.
+        Raises `InvalidRequest` for a blank owner or a ttl under a millisecond; a ttl is
         rounded up to whole milliseconds.
         """
         ...

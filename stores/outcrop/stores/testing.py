@@ -56,9 +56,11 @@ class FailingLeases:
         """Let the `call`-th call of `method` from now raise `error`; with `after`, once it happened."""
         self.faults.plan(method, call, error, after=after)
 
-    async def acquire_lease(self, thread_id: str, owner: str, ttl: timedelta) -> AcquireResult:
+    async def acquire_lease(
+        self, thread_id: str, owner: str, ttl: timedelta, *, expected: int | None = None
+    ) -> AcquireResult:
         return await self.faults.run(
-            "acquire_lease", lambda: self._leases.acquire_lease(thread_id, owner, ttl)
+            "acquire_lease", lambda: self._leases.acquire_lease(thread_id, owner, ttl, expected=expected)
         )
 
     async def renew_lease(self, lease: Lease, ttl: timedelta) -> Lease | None:
@@ -84,10 +86,15 @@ class FailingStore(FailingLeases):
         self._store = store
 
     async def save(
-        self, checkpoint: Checkpoint, *, expected: int | None = None, lease: Lease | None = None
+        self,
+        checkpoint: Checkpoint,
+        *,
+        expected: int | None = None,
+        lease: Lease | None = None,
+        release: bool = False,
     ) -> SaveResult:
         return await self.faults.run(
-            "save", lambda: self._store.save(checkpoint, expected=expected, lease=lease)
+            "save", lambda: self._store.save(checkpoint, expected=expected, lease=lease, release=release)
         )
 
     async def load(self, thread_id: str) -> Row | None:

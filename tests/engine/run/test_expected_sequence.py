@@ -83,14 +83,15 @@ async def test_the_log_is_looked_at_under_the_lease(policy: CheckpointPolicy) ->
     await asking(other, policy).run("t", Doc())
     row, acquire = await other.last(), world.store.acquire_lease
 
-    async def after_another(*args: Any) -> Any:
+    async def after_another(*args: Any, **options: Any) -> Any:
         await world.memory.save(row)
-        return await acquire(*args)
+        return await acquire(*args, **options)
 
-    world.store.acquire_lease = after_another  # type: ignore[method-assign, assignment]  # it was held until now
+    world.store.acquire_lease = after_another  # type: ignore[method-assign]  # it was held until now
     refused = await threads.run("t", Doc(), first(lease=LEASED.lease))
     assert isinstance(refused, Refused)
     assert (refused.code, world.ran, len(await world.rows())) == (RefusalCode.EXISTS, [], 1)
+    assert await world.memory.get_lease("t") is None  # who is refused has taken nothing
 
 
 @pytest.mark.parametrize("policy", list(CheckpointPolicy))

@@ -22,10 +22,11 @@ from outcrop.engine import (
     RefusalCode,
     Refused,
     RunOptions,
+    Stopped,
     Threads,
 )
 from outcrop.stores.errors import LeasesUnsupported, Unavailable
-from outcrop.stores.port import Acquired
+from outcrop.stores.port import EMPTY_LOG, Acquired
 from outcrop.stores.record import Lease, Status
 from support.engine import (
     BOUNDARIES,
@@ -254,12 +255,12 @@ async def test_a_fenced_stamp_runs_nothing(policy: CheckpointPolicy) -> None:
     await threads.run("t", Doc())
     rows, acquire = len(await world.rows()), world.store.acquire_lease
 
-    async def taken_over(*args: Any) -> Any:
-        answer = await acquire(*args)
+    async def taken_over(*args: Any, **options: Any) -> Any:
+        answer = await acquire(*args, **options)
         await take_over(world)
         return answer
 
-    world.store.acquire_lease = taken_over  # type: ignore[method-assign, assignment]  # another got it in between
+    world.store.acquire_lease = taken_over  # type: ignore[method-assign]  # another got it in between
     resumed = await threads.resume("t", Answer(), LEASED)
     assert isinstance(resumed, Cancelled)
     assert (resumed.reason, resumed.node) == (CancelReason.LEASE_LOST, "b")
@@ -387,9 +388,83 @@ async def test_a_caller_that_lost_the_thread_leaves_no_row_and_frees_the_lease()
 async def test_a_failing_release_changes_nothing() -> None:
     """8: errors are ignored; the lease expires by itself."""
     world = World()
-    threads = asking(world)
+    _, threads = world.line("a", "b")
     world.store.fail("release_lease", Unavailable("gone"))
+    assert isinstance(await threads.run("t", Doc(), RunOptions(lease=LEASED.lease, stop=_fired())), Stopped)
+    assert await world.memory.get_lease("t") is not None
+
+
+async def test_a_run_costs_its_saves_and_one_round_trip_to_start() -> None:
+    """The last save frees the thread: nothing is asked of the store after it."""
+    world = World()
+    _, threads = world.line("a", "b", "c")
+    options = RunOptions(lease=LEASED.lease, expected_sequence=EMPTY_LOG)
+    assert isinstance(await threads.run("t", Doc(), options), Completed)
+    assert world.store.faults.calls == {"acquire_lease": 1, "save": 4}
+    assert await world.memory.get_lease("t") is None
+
+
+@pytest.mark.parametrize("policy", list(CheckpointPolicy))
+async def test_a_resume_costs_a_load_more(policy: CheckpointPolicy) -> None:
+    world = World()
+    threads = asking(world, policy)
+    await threads.run("t", Doc(), LEASED)
+    world.store.faults.calls.clear()
+    await threads.resume("t", Answer(), LEASED)
+    calls = dict(world.store.faults.calls)
+    released = {} if policy is EVERY_NODE else {"release_lease": 1}  # its last row is the stamp
+    assert calls == {"load": 1, "acquire_lease": 1, "save": 2 if policy is EVERY_NODE else 1} | released
+    assert await world.memory.get_lease("t") is None
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_a_renewal_beside_the_last_save_does_not_keep_the_thread(is_over: bool) -> None:
+    """It may reach the store after the save and take the thread again."""
+    world = World()
+    threads = asking(world)
+    save, renew, late = world.store.save, world.store.renew_lease, asyncio.Event()
+
+    async def renewed(*args: Any) -> Any:
+        await late.wait()
+        return await renew(*args)
+
+    async def during_a_renewal(*args: Any, **options: Any) -> Any:
+        world.clock.advance(TTL.total_seconds() / 3)
+        await asyncio.sleep(0)
+        answer = await save(*args, **options)
+        late.set()
+        if is_over:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return answer
+
+    world.store.renew_lease = renewed  # type: ignore[method-assign, assignment]  # slower than the save
+    world.store.save = during_a_renewal  # type: ignore[method-assign]  # a renewal is due meanwhile
     assert isinstance(await threads.run("t", Doc(), LEASED), Interrupted)
+    assert world.store.faults.calls["renew_lease"] == 1
+    assert await world.memory.get_lease("t") is None
+    assert world.clock.next_due is None
+
+
+async def test_a_last_save_whose_answer_was_lost_is_found_though_another_took_the_thread() -> None:
+    """The thread was free from that save on."""
+    world = World()
+    threads = asking(world)
+    save = world.store.save
+
+    async def taken_meanwhile(*args: Any, **options: Any) -> Any:
+        try:
+            return await save(*args, **options)
+        except Unavailable:
+            assert isinstance(await world.memory.acquire_lease("t", "w2", TTL), Acquired)
+            raise
+
+    world.store.fail("save", Unavailable("gone"), after=True)
+    world.store.save = taken_meanwhile  # type: ignore[method-assign]  # after the row got there
+    options = RunOptions(lease=LEASED.lease, expected_sequence=EMPTY_LOG)
+    result = await driven(world, asyncio.create_task(threads.run("t", Doc(), options)))
+    assert isinstance(result, Interrupted)
+    assert result.sequence == 0
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -265,12 +265,29 @@ class Lagging:
         return row
 
 
-async def f6_run_after_a_look() -> Violations:
-    """w1 looks: none. Zombie w0 runs c1 whole and releases. w1 acquires."""
+class SlowToAcquire:
+    """A store whose first lease is asked for late: `meanwhile` happens before it."""
+
+    def __init__(self, inner: MemoryStore, meanwhile: Callable[[], Awaitable[Any]]) -> None:
+        self._inner = inner
+        self._meanwhile: Callable[[], Awaitable[Any]] | None = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def acquire_lease(self, *args: Any, **options: Any) -> Any:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return await self._inner.acquire_lease(*args, **options)
+
+
+async def f6_run_unseen() -> Violations:
+    """w1 takes the thread for new. Zombie w0 runs c1 whole and releases. w1 acquires."""
     world = World()
     c1 = world.send(world.run())
     zombie = world.process("w0")
-    lagging: Any = Lagging(world.store, lambda: zombie.handler.handle(c1, Control()))
+    lagging: Any = SlowToAcquire(world.store, lambda: zombie.handler.handle(c1, Control()))
     outcome = await answer(world.process("w1", store=lagging), c1)
     return check(
         one_run=await world.statuses() == ["running:->a", "running:a>b", "running:b>c", "completed:c>-"],
@@ -314,8 +331,8 @@ async def f7_lost_answers() -> Violations:
 def saves_without_sequence(patch: pytest.MonkeyPatch) -> None:
     original = MemoryStore.save
 
-    async def save(self: MemoryStore, checkpoint: Any, *, expected: Any = None, lease: Any = None) -> Any:
-        return await original(self, checkpoint, lease=lease)
+    async def save(self: MemoryStore, checkpoint: Any, **options: Any) -> Any:
+        return await original(self, checkpoint, **options | {"expected": None})
 
     patch.setattr(MemoryStore, "save", save)
 
@@ -539,7 +556,7 @@ async def claims_race() -> Violations:
     world.hooks.crashes["b"] = 1
     await world.process().crash(c1)
     other = world.process("w1")
-    lagging: Any = Lagging(world.store, lambda: other.handler.handle(c1, Control()), look=2)
+    lagging: Any = Lagging(world.store, lambda: other.handler.handle(c1, Control()), look=3)
     await answer(world.process("w2", store=lagging), c1)
     ran = [node for _, node in world.ran]
     return check(committed_nodes_once=ran == ["a", "b", "b", "c"])
@@ -565,7 +582,7 @@ FLAWS = {
     "F4": Flaw(f4_recovery_by_another, recoveries_as_own_work, ["decision_applied", "completed"]),
     "F5 the last row": Flaw(f5_peer, tell_the_last, ["told_the_same"]),
     "F5 a running row": Flaw(f5_running, running_tells, ["brought_to_its_end"]),
-    "F6": Flaw(f6_run_after_a_look, run_unconditionally, ["one_run", "nodes_once", "told"]),
+    "F6": Flaw(f6_run_unseen, run_unconditionally, ["one_run", "nodes_once", "told"]),
     "F7": Flaw(f7_lost_answers, saves_without_sequence, ["no_row_twice"]),
     "F9": Flaw(f9_earlier_assignment, late_results_count, ["nothing_late", "one_outcome"]),
     "F12": Flaw(f12_second_send, second_sends_tell, ["not_answered_again"]),

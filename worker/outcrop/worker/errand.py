@@ -119,6 +119,7 @@ class Errand:
         command = verbs.command
         self._command: AnyCommand = command
         self._claimant = Claimant(command.type, command.command_id, verbs.message)
+        self._may_be_first = isinstance(command, Run)
         self._log = desk.log.bind(thread=command.thread_id, command=str(command.command_id))
 
     async def settle(self) -> Settled | None:
@@ -134,11 +135,25 @@ class Errand:
 
     async def _step(self) -> _Step:
         try:
+            if self._may_be_first:
+                self._may_be_first = False
+                return await self._start_unseen()
             row = await self._desk.store.load(self._command.thread_id)
             return await self._follow(await self._judge(row), row)
         except Unavailable as error:
             self._log.warning("store_unavailable", code=error.code)
             return _Again()
+
+    async def _start_unseen(self) -> _Step:
+        """Start a run as its thread's first, which most are: it costs no look at the store.
+
+        The engine takes the lease of an empty log only. Refused, the errand looks as ever.
+        """
+        served = self._served(StartRun(), None)
+        if served is None or _state_size(self._command) > self._desk.settings.state_limit:
+            return _Again(pause=False)
+        step = await self._act(StartRun(), served, None)
+        return step if isinstance(step, Settled) else _Again(pause=False)
 
     async def _judge(self, latest: Row | None) -> Verdict:
         if latest is None or settled_by_latest(self._claimant, latest):

@@ -79,3 +79,33 @@ async def another_threads_lease_is_a_callers_bug(store: Store) -> None:
     message = "the lease is for thread 'other', not the checkpoint's thread 't'"
     await refused(store.save(sample(), lease=lease), InvalidRequest, message)
     assert await store.load("t") is None
+
+
+@capability.case
+async def the_last_save_frees_the_thread(store: Store) -> None:
+    """`release` frees it with the row; the token goes on counting."""
+    lease = await acquired(store)
+    assert await store.save(sample(), lease=lease) == Saved(0)
+    assert await store.get_lease("t") == lease
+    assert await store.save(sample(), expected=0, lease=lease, release=True) == Saved(1)
+    assert await store.get_lease("t") is None
+    assert await store.save(sample(), lease=lease) == Saved(2)  # only the token decides, as after any release
+    again = await acquired(store, "worker-2")
+    assert again.token == lease.token + 1
+    assert await store.save(sample(), lease=lease, release=True) == LeaseLost()
+    assert await store.get_lease("t") == again
+
+
+@capability.case
+async def a_refused_save_frees_nothing(store: Store) -> None:
+    lease = await acquired(store)
+    assert await store.save(sample(), expected=3, lease=lease, release=True) == NotLatest()
+    assert await store.get_lease("t") == lease
+    assert await store.load("t") is None
+
+
+@capability.case
+async def without_a_lease_there_is_nothing_to_release(store: Store) -> None:
+    message = "a save of thread 't' has no lease to release"
+    await refused(store.save(sample(), release=True), InvalidRequest, message)
+    assert await store.load("t") is None

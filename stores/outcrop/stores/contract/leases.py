@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from outcrop.stores.errors import InvalidRequest
-from outcrop.stores.port import Acquired, Held
+from outcrop.stores.port import EMPTY_LOG, Acquired, Held, NotLatest
 
 from .case import Capability
 from .refusal import refused
+from .samples import sample
 
 if TYPE_CHECKING:
     from outcrop.stores.port import LeaseStore, Store
@@ -154,6 +155,55 @@ async def bad_arguments_are_a_callers_bug(store: Store) -> None:
         await refused(store.renew_lease(lease, ttl), InvalidRequest, message)
     assert await store.get_lease("u") is None
     assert await store.get_lease("t") == lease
+
+
+@capability.case
+async def acquiring_at_the_end_of_the_log(store: Store) -> None:
+    """With `expected`, a lease goes only to who has seen the whole log."""
+    at_the_start = await store.acquire_lease("t", "worker-1", TTL, expected=EMPTY_LOG)
+    assert isinstance(at_the_start, Acquired)
+    assert at_the_start.lease.token == 1
+    await store.save(sample(), lease=at_the_start.lease, release=True)
+    at_a_row = await store.acquire_lease("t", "worker-2", TTL, expected=0)
+    assert isinstance(at_a_row, Acquired)
+    assert at_a_row.lease.token == 2
+    assert await store.get_lease("t") == at_a_row.lease
+
+
+@capability.case
+async def acquiring_with_the_log_moved_takes_nothing(store: Store) -> None:
+    """Not even a token, and an expired or released lease stays its last owner's."""
+    assert await store.acquire_lease("t", "worker-1", TTL, expected=0) == NotLatest()
+    await store.save(sample())
+    for expected in (EMPTY_LOG, 1):
+        assert await store.acquire_lease("t", "worker-1", TTL, expected=expected) == NotLatest()
+    assert await store.get_lease("t") is None
+    first = await acquired(store)
+    assert first.token == 1
+    await store.release_lease(first)
+    assert await store.acquire_lease("t", "worker-2", TTL, expected=7) == NotLatest()
+    assert await store.release_lease(first)  # its token is still the latest
+    assert (await acquired(store, "worker-2")).token == 2
+
+
+@capability.case
+async def a_held_thread_is_reported_before_a_moved_log(store: Store) -> None:
+    lease = await acquired(store)
+    await store.save(sample())
+    for expected in (EMPTY_LOG, 0, 5):
+        assert await store.acquire_lease("t", "worker-2", TTL, expected=expected) == Held(lease)
+    assert await store.get_lease("t") == lease
+
+
+@capability.timed_case
+async def acquiring_an_expired_lease_looks_at_the_log_as_well(store: Store, pass_time: PassTime) -> None:
+    await acquired(store, ttl=SHORT)
+    await store.save(sample())
+    await pass_time(SHORT)
+    assert await store.acquire_lease("t", "worker-2", TTL, expected=EMPTY_LOG) == NotLatest()
+    answer = await store.acquire_lease("t", "worker-2", TTL, expected=0)
+    assert isinstance(answer, Acquired)
+    assert answer.lease.token == 2
 
 
 @capability.case
