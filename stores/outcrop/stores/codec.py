@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import orjson
 
 from .errors import CorruptRow, InvalidRequest
-from .record import Checkpoint, Decision, GraphIdentity, Status, Wait, WaitKind
+from .record import Checkpoint, Decision, GraphIdentity, Status, ThreadState, Wait, WaitKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,8 +49,11 @@ def schema_version_for(checkpoint: Checkpoint) -> str:  # noqa: PLR0911 - the ta
 
 
 def same_as(one: Checkpoint, other: Checkpoint) -> bool:
-    """Whether two rows have the same JSON values, whatever their key order and whitespace."""
-    return _canonical(one) == _canonical(other)
+    """Whether two rows have the same JSON values, whatever their key order, whitespace and number text.
+
+    -0.0 is 0.0: Postgres keeps no sign of zero.
+    """
+    return _alike(orjson.loads(encode(one)), orjson.loads(encode(other)))
 
 
 def encode(checkpoint: Checkpoint) -> str:
@@ -146,6 +149,14 @@ def decode_status(text: str) -> Status:
         raise CorruptRow(f"unknown checkpoint status '{text}' in the checkpoint log") from None
 
 
+def decode_state(text: str) -> ThreadState:
+    """The thread state by its name in a head; raises `CorruptRow` for an unknown one."""
+    try:
+        return ThreadState(text)
+    except ValueError:
+        raise CorruptRow(f"unknown thread state '{text}' in the checkpoint log") from None
+
+
 def parse(text: str | bytes, what: str) -> Any:  # noqa: ANN401 - the readers below judge the value's type
     """The value of a JSON text out of a row; raises `CorruptRow` naming `what` isn't JSON."""
     try:
@@ -159,8 +170,14 @@ def embedded(text: str | bytes) -> object:
     return _Fragment(text)
 
 
-def _canonical(checkpoint: Checkpoint) -> bytes:
-    return orjson.dumps(orjson.loads(encode(checkpoint)), option=orjson.OPT_SORT_KEYS)
+def _alike(one: object, other: object) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        first, second = cast("_Object", one), cast("_Object", other)
+        return first.keys() == second.keys() and all(_alike(first[key], second[key]) for key in first)
+    if isinstance(one, list) and isinstance(other, list):
+        firsts, seconds = cast("list[object]", one), cast("list[object]", other)
+        return len(firsts) == len(seconds) and all(map(_alike, firsts, seconds))
+    return type(one) is type(other) and one == other  # in Python, True == 1 == 1.0
 
 
 def _to_object(level: Checkpoint) -> _Object:

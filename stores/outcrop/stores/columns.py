@@ -1,4 +1,4 @@
-"""Checkpoints as the columns of a SQLite row, and back.
+"""Checkpoints as the columns of a SQL row, and back.
 
 Owns which field goes to which column and in what form. A derived column (`wake_at`, the
 graph's two) is written from the record and never read back for it, except the graph's.
@@ -7,13 +7,13 @@ graph's two) is written from the record and never read back for it, except the g
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from outcrop.stores.codec import (
+from .codec import (
     decode,
     decode_decision,
     decode_metadata,
+    decode_state,
     decode_status,
     decode_wait,
     encode,
@@ -22,15 +22,16 @@ from outcrop.stores.codec import (
     encode_wait,
     parse,
 )
-from outcrop.stores.deltas import ENCODED_VERSIONS, stored_version
-from outcrop.stores.errors import CorruptRow
-from outcrop.stores.record import Checkpoint, GraphIdentity, Row
+from .deltas import ENCODED_VERSIONS, stored_version
+from .errors import CorruptRow
+from .query import ThreadSummary
+from .record import Checkpoint, GraphIdentity, Row
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 Columns: TypeAlias = "tuple[Any, ...]"
-"""sequence, thread_id, schema_version … graph_version, in the order of `statements.sql`."""
+"""sequence, thread_id, schema_version … graph_version, in the order of every adapter's `statements.sql`."""
 
 
 _NAMES = (
@@ -49,6 +50,18 @@ _NAMES = (
     "wait",
     "graph_id",
     "graph_version",
+)
+
+
+_LISTED = (
+    *_NAMES[:6],
+    "checkpoint_version",
+    "metadata",
+    "updated_at",
+    "state",
+    "nested",
+    "wait",
+    *_NAMES[13:],
 )
 
 
@@ -77,19 +90,40 @@ def to_parameters(checkpoint: Checkpoint) -> dict[str, str | int | None]:
 def from_columns(columns: Columns) -> Row:
     """The stored row, envelopes and all; raises `CorruptRow`."""
     with _naming(columns):
-        row = _row(columns, frozen_state=columns[6])
+        row = _row(columns)
         if row.checkpoint.schema_version not in ENCODED_VERSIONS:
             parse(columns[6], "a state")  # NaN and broken text go no further; envelopes are parsed anyway
         return row
 
 
-def from_listing(columns: Columns) -> Row:
-    """A thread's latest row without its state; raises `CorruptRow`."""
+def summary_from_columns(columns: Columns) -> ThreadSummary:
+    """A listing's row: a thread's head with what else its latest row says beside its state.
+
+    The columns are sequence, thread_id, schema_version, status, suspended_node, next_node, the
+    version inside an envelope (None for a plain row), metadata, updated_at, state, nested,
+    wait, graph_id, graph_version. Raises `CorruptRow`.
+    """
+    sequence, thread_id, version, status, suspended, next_node, inner, metadata, *rest = columns
+    updated_at, state, nested, wait, graph_id, graph_version = rest
+    version = stored_version(thread_id, sequence, version, inner)
     with _naming(columns):
-        row = _row(columns, frozen_state="null")
-    stored = row.checkpoint
-    version = stored_version(stored.thread_id, row.sequence, stored.schema_version, columns[6])
-    return replace(row, checkpoint=replace(stored, schema_version=version))
+        _check_kinds(columns, _LISTED)
+        below = None if nested is None else decode(nested)
+        at = (() if suspended is None else (suspended,)) + (() if below is None else below.waiting_at)
+        return ThreadSummary(
+            thread_id=thread_id,
+            sequence=sequence,
+            state=decode_state(state),
+            status=decode_status(status),
+            suspended_node=suspended,
+            next_node=next_node,
+            waiting_at=at,
+            metadata=decode_metadata(metadata) or {},
+            updated_at=updated_at,
+            schema_version=version,
+            wait=decode_wait(wait) if below is None else below.innermost.wait,
+            graph=None if graph_id is None else GraphIdentity(graph_id, graph_version),
+        )
 
 
 @contextmanager
@@ -102,11 +136,15 @@ def _naming(columns: Columns) -> Generator[None]:
         raise
 
 
-def _row(columns: Columns, *, frozen_state: str) -> Row:
+def _check_kinds(columns: Columns, names: tuple[str, ...]) -> None:
     for index, value in enumerate(columns):
         if isinstance(value, bytes):  # the one type that a text column keeps as it is
-            raise CorruptRow(f"Invalid column type Blob at index: {index}, name: {_NAMES[index]}")
-    sequence, thread_id, version, status, suspended, next_node, _, *rest = columns
+            raise CorruptRow(f"Invalid column type Blob at index: {index}, name: {names[index]}")
+
+
+def _row(columns: Columns) -> Row:
+    _check_kinds(columns, _NAMES)
+    sequence, thread_id, version, status, suspended, next_node, frozen_state, *rest = columns
     metadata, created_at, resumed_at, nested, decision, wait, graph_id, graph_version = rest
     checkpoint = Checkpoint(
         schema_version=version,

@@ -1,4 +1,4 @@
-"""Rows stored as the difference to the row before them: reading the envelopes back.
+"""Rows stored as the difference to the row before them: reading the envelopes back (`encoding` writes them).
 
 Owns the envelope in a level's `frozen_state` and its refusals. Knows no store and does no
 I/O: a store reads a row with the rows it builds on (`unfold`), fetches the blobs that those
@@ -32,10 +32,14 @@ _Object: TypeAlias = "dict[str, Any]"
 
 @dataclass(frozen=True, slots=True)
 class Unfolded:
-    """A row out of its envelopes; `states` has each level's value, None for a plain row."""
+    """A row out of its envelopes; `states` has each level's value, None for a plain row.
+
+    `depth` is how many rows before this one it says that it builds on.
+    """
 
     row: Row
     states: tuple[object, ...] | None
+    depth: int = 0
 
     def values(self) -> tuple[object, ...]:
         """Each level's state, to build the next row on."""
@@ -69,15 +73,18 @@ def fill(unfolded: Unfolded, contents: Mapping[str, bytes]) -> Row:
     if unfolded.states is None:
         return unfolded.row
     texts = [_text(state, contents) for state in unfolded.states]
-    return replace(unfolded.row, checkpoint=_with_states(unfolded.row.checkpoint, texts))
+    return replace(unfolded.row, checkpoint=with_states(unfolded.row.checkpoint, texts))
+
+
+def with_states(level: Checkpoint, texts: Sequence[str]) -> Checkpoint:
+    """The row with each level's state replaced, outermost first."""
+    nested = None if level.nested is None else with_states(level.nested, texts[1:])
+    return replace(level, frozen_state=texts[0], nested=nested)
 
 
 def depth_of(row: Row) -> int:
     """How many rows before this one it builds on."""
-    if row.checkpoint.schema_version not in ENCODED_VERSIONS:
-        return 0
-    depth = _envelope(row)[1].get("depth")
-    return max(depth, 0) if isinstance(depth, int) else 0
+    return _depth(_envelope(row)[1]) if row.checkpoint.schema_version in ENCODED_VERSIONS else 0
 
 
 def stored_version(thread_id: str, sequence: int, stored: str, inner: object) -> str:
@@ -102,7 +109,12 @@ def _unfold(row: Row, before: Unfolded | None) -> Unfolded:
         _state(name, at, envelope if at == 0 else parse(level.frozen_state, "an envelope"), base)
         for at, level in enumerate(stored.levels())
     )
-    return Unfolded(Row(row.sequence, replace(stored, schema_version=version)), states)
+    return Unfolded(Row(row.sequence, replace(stored, schema_version=version)), states, _depth(envelope))
+
+
+def _depth(envelope: _Object) -> int:
+    depth = envelope.get("depth")
+    return max(depth, 0) if isinstance(depth, int) else 0
 
 
 def _envelope(row: Row) -> tuple[str, _Object]:
@@ -138,11 +150,6 @@ def _text(state: object, contents: Mapping[str, bytes]) -> str:
             for key, value in cast("_Object", state).items()
         }
     return orjson.dumps(state).decode()
-
-
-def _with_states(level: Checkpoint, texts: Sequence[str]) -> Checkpoint:
-    nested = None if level.nested is None else _with_states(level.nested, texts[1:])
-    return replace(level, frozen_state=texts[0], nested=nested)
 
 
 def _version(name: str, inner: object) -> str:

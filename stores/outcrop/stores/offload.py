@@ -20,6 +20,19 @@ OFFLOADED_VERSION: Final = "1.9.0"
 """The schema version of a stored row with at least one value in a blob."""
 
 
+_PREFIX: Final = "sha256:"
+
+
+def name_of(digest: bytes) -> str:
+    """A blob's name, out of the SHA-256 of its content."""
+    return f"{_PREFIX}{digest.hex()}"
+
+
+def digest_of(name: str) -> bytes:
+    """The SHA-256 that a blob's name says; the name must be one."""
+    return bytes.fromhex(name.removeprefix(_PREFIX))
+
+
 @dataclass(frozen=True, slots=True)
 class BlobReference:
     """Stands for the value at `key`; `row` names the row that holds the reference."""
@@ -34,7 +47,7 @@ class BlobReference:
         where = f"{self.row} refers to blob {self.hash} at '{self.key}'"
         if content is None:
             raise CorruptRow(f"{where}, which the blob store doesn't have")
-        if f"sha256:{hashlib.sha256(content).hexdigest()}" != self.hash:
+        if name_of(hashlib.sha256(content).digest()) != self.hash:
             raise CorruptRow(f"{where}, whose content doesn't match")
         return content
 

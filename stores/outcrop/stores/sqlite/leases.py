@@ -17,21 +17,21 @@ from outcrop.stores.leases import (
     to_milliseconds,
     ttl_milliseconds,
 )
-from outcrop.stores.port import Acquired, AcquireResult, Held
+from outcrop.stores.port import Acquired, AcquireResult, Held, NotLatest
 from outcrop.stores.record import Lease
+from outcrop.stores.statements import named_statements
 
 from .database import Database
-from .statements import named_statements
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from datetime import datetime, timedelta
     from pathlib import Path
 
     from outcrop.stores.port import LeaseStore
 
-SQL = named_statements("statements.sql")
+SQL = named_statements(__package__, "statements.sql")
 _ACQUIRE_LOOKS = 3
 
 
@@ -43,11 +43,13 @@ class SqliteLeases:
         self._database = database
         self._clock = clock
 
-    async def acquire_lease(self, thread_id: str, owner: str, ttl: timedelta) -> AcquireResult:
+    async def acquire_lease(
+        self, thread_id: str, owner: str, ttl: timedelta, *, expected: int | None = None
+    ) -> AcquireResult:
         check_owner(owner)
         milliseconds = ttl_milliseconds(ttl)
         return await self._database.call(
-            lambda connection: self._acquire(connection, thread_id, owner, milliseconds)
+            lambda connection: self._acquire(connection, thread_id, owner, milliseconds, expected)
         )
 
     async def renew_lease(self, lease: Lease, ttl: timedelta) -> Lease | None:
@@ -86,7 +88,12 @@ class SqliteLeases:
             await database.close()
 
     def _acquire(
-        self, connection: sqlite3.Connection, thread_id: str, owner: str, milliseconds: int
+        self,
+        connection: sqlite3.Connection,
+        thread_id: str,
+        owner: str,
+        milliseconds: int,
+        expected: int | None,
     ) -> AcquireResult:
         for _ in range(_ACQUIRE_LOOKS):
             now = self._now()
@@ -95,6 +102,7 @@ class SqliteLeases:
                 "owner": owner,
                 "now": now,
                 "expires_at": now + milliseconds,
+                "expected": expected,
             }
             taken: list[tuple[int]] = connection.execute(SQL["acquire"], parameters).fetchall()
             if taken:
@@ -103,6 +111,8 @@ class SqliteLeases:
             held = self._holder(connection, thread_id, now)
             if held is not None:
                 return Held(held)
+            if expected is not None and end_of(connection, parameters) != expected:
+                return NotLatest()
         raise Unavailable(f"the lease of thread '{thread_id}' kept changing while it was being acquired")
 
     @staticmethod
@@ -117,6 +127,12 @@ class SqliteLeases:
 
     def _now(self) -> int:
         return to_milliseconds(self._clock())
+
+
+def end_of(connection: sqlite3.Connection, parameters: Mapping[str, object]) -> int:
+    """The last sequence of the log of `thread_id`, `EMPTY_LOG` for none."""
+    row: tuple[int] = connection.execute(SQL["end"], parameters).fetchone()
+    return row[0]
 
 
 if TYPE_CHECKING:

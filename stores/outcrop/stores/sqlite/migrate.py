@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from outcrop.stores.errors import NewerSchema, StoreError
+from outcrop.stores.statements import named_statements
 
 from .database import transaction
-from .statements import named_statements
 
 if TYPE_CHECKING:
     import sqlite3
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 STEPS: Final[Sequence[tuple[int, tuple[str, ...]]]] = ((2, ("blobs",)),)
 """Each later version with the statements of `schema.sql` that lead to it."""
 
-_COMPONENT = "checkpoints"
-_SQL = named_statements("schema.sql")
-_INDEXES = ("by_state", "by_updated", "by_wake", "by_graph")
+KNOWN_VERSION: Final = STEPS[-1][0]
+COMPONENT: Final = "checkpoints"
+INDEXES: Final = ("by_state", "by_updated", "by_wake", "by_graph")
+
+_SQL = named_statements(__package__, "schema.sql")
 _LATER_COLUMNS = ("nested", "decision", "wait", "wake_at", "graph_id", "graph_version")
 _LATER_HEAD_COLUMNS = ("wake_at", "graph_id", "graph_version")
 
@@ -44,22 +46,26 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[tuple[int, tuple[str
                     connection.execute(_SQL[name])
         connection.execute(
             "INSERT OR REPLACE INTO strata_schema_version (component, version) VALUES (?, ?)",
-            (_COMPONENT, known),
+            (COMPONENT, known),
         )
 
 
 def check_readable(connection: sqlite3.Connection) -> None:
     """Raise `StoreError` unless the file is at this build's version; changes nothing."""
-    known = STEPS[-1][0]
-    found = _version(connection) if _columns(connection, "strata_schema_version") else 0
+    found = _version(connection) if has_versions(connection) else 0
     if found == 0 and not _columns(connection, "checkpoints"):
         raise StoreError("the file has no checkpoints")
-    _refuse_newer(found, known)
-    if found < known:
+    _refuse_newer(found, KNOWN_VERSION)
+    if found < KNOWN_VERSION:
         raise StoreError(
-            f"database is at checkpoints schema version {found}, and this build needs {known}: "
+            f"database is at checkpoints schema version {found}, and this build needs {KNOWN_VERSION}: "
             "open it once for writing"
         )
+
+
+def has_versions(connection: sqlite3.Connection) -> bool:
+    """Whether the file has a table of schema versions; another engine's early files don't."""
+    return bool(_columns(connection, "strata_schema_version"))
 
 
 def _refuse_newer(found: int, known: int) -> None:
@@ -72,7 +78,7 @@ def _refuse_newer(found: int, known: int) -> None:
 
 def _version(connection: sqlite3.Connection) -> int:
     row: tuple[int] | None = connection.execute(
-        "SELECT version FROM strata_schema_version WHERE component = ?", (_COMPONENT,)
+        "SELECT version FROM strata_schema_version WHERE component = ?", (COMPONENT,)
     ).fetchone()
     return 0 if row is None else row[0]
 
@@ -81,9 +87,9 @@ def _baseline(connection: sqlite3.Connection) -> None:
     connection.execute(_SQL["checkpoints"])
     _add_columns(connection, "checkpoints", _LATER_COLUMNS)
     if not _columns(connection, "checkpoint_threads"):
-        _run(connection, "heads", "backfill", *_INDEXES, "drop_trigger", "trigger")
+        _run(connection, "heads", "backfill", *INDEXES, "drop_trigger", "trigger")
     elif _add_columns(connection, "checkpoint_threads", _LATER_HEAD_COLUMNS):
-        _run(connection, *_INDEXES, "drop_trigger", "trigger")
+        _run(connection, *INDEXES, "drop_trigger", "trigger")
     _run(connection, "leases")
 
 

@@ -1,7 +1,8 @@
 -- The statements of the SQLite store; `:names` are parameters.
 
 -- Appends a row in one atomic step. Conditions live in the statement, so that they hold
--- under its own write lock; no row returned means they didn't.
+-- under its own write lock; no row returned means they didn't. `:base` is the row that this
+-- one's stored form relies on: still the latest, and with the `created_at` it had.
 -- name: save
 INSERT INTO checkpoints
     (thread_id, sequence, schema_version, status, suspended_node, next_node, frozen_state, metadata,
@@ -12,7 +13,13 @@ FROM (SELECT COALESCE(MAX(sequence), -1) AS latest FROM checkpoints WHERE thread
 WHERE (:expected IS NULL OR latest = :expected)
   AND (:token IS NULL
        OR :token = (SELECT token FROM checkpoint_leases WHERE thread_id = :thread_id))
+  AND (:base IS NULL
+       OR latest = :base AND :base_token = (SELECT created_at FROM checkpoints
+                                            WHERE thread_id = :thread_id AND sequence = :base))
 RETURNING sequence;
+
+-- name: add_blob
+INSERT OR IGNORE INTO checkpoint_blobs (thread_id, hash, content) VALUES (?, ?, ?);
 
 -- name: token
 SELECT token FROM checkpoint_leases WHERE thread_id = :thread_id;
@@ -44,10 +51,16 @@ ORDER BY sequence LIMIT :limit;
 SELECT hash, content FROM checkpoint_blobs
 WHERE thread_id = :thread_id AND hash IN (SELECT value FROM json_each(:hashes));
 
--- Takes a free lease (none, released or expired at `:now`); no row returned means it is held.
+-- name: end
+SELECT COALESCE(MAX(sequence), -1) FROM checkpoints WHERE thread_id = :thread_id;
+
+-- Takes a free lease (none, released or expired at `:now`) of a thread whose log ends at
+-- `:expected`, if that is given; no row returned means it is held or has moved.
 -- name: acquire
 INSERT INTO checkpoint_leases (thread_id, owner, token, expires_at)
-VALUES (:thread_id, :owner, 1, :expires_at)
+SELECT :thread_id, :owner, 1, :expires_at
+WHERE :expected IS NULL
+   OR :expected = (SELECT COALESCE(MAX(sequence), -1) FROM checkpoints WHERE thread_id = :thread_id)
 ON CONFLICT (thread_id) DO UPDATE SET
     owner = excluded.owner,
     token = checkpoint_leases.token + 1,
@@ -70,14 +83,13 @@ UPDATE checkpoint_leases SET owner = NULL, expires_at = NULL
 WHERE thread_id = :thread_id AND token = :token
 RETURNING token;
 
--- A listing, less its conditions, order and limit. The state of a row stays unread, but for
--- the version inside an envelope.
+-- A listing, less its conditions, order and limit. Whatever the head has comes from there: a
+-- column behind a row's state is read through the state, unless it is NULL.
 -- name: list
-SELECT c.sequence, c.thread_id, c.schema_version, c.status, c.suspended_node, c.next_node,
+SELECT h.sequence, h.thread_id, c.schema_version, c.status, c.suspended_node, c.next_node,
        CASE WHEN c.schema_version IN ('1.8.0', '1.9.0') AND json_valid(c.frozen_state)
             THEN json_extract(c.frozen_state, '$.checkpoint_version') END,
-       c.metadata, c.created_at, c.resumed_at, c.nested, c.decision, c.wait,
-       c.graph_id, c.graph_version
+       h.metadata, h.updated_at, h.state, c.nested, c.wait, h.graph_id, h.graph_version
 FROM checkpoint_threads AS h
 JOIN checkpoints AS c ON c.thread_id = h.thread_id AND c.sequence = h.sequence;
 

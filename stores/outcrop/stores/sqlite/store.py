@@ -1,38 +1,46 @@
 """The SQLite store: the port over one file, with the rows that every engine of the format shares.
 
-Several processes use the file at once; SQLite's own lock orders them, and every condition of
-a save is inside its one statement. Rows are decoded out of deltas and blobs whatever wrote
-them; this build writes whole rows.
+Several processes use the file at once; SQLite's own lock orders them. Rows are decoded out of
+deltas and blobs whatever wrote them; they are written whole, one commit each, unless options
+say otherwise.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from typing import TYPE_CHECKING, Self
 
 import orjson
 
+from outcrop.stores.blobs import FileBlobStore, filled
+from outcrop.stores.columns import from_columns, summary_from_columns
 from outcrop.stores.deltas import blob_hashes, depth_of, fill, unfold
+from outcrop.stores.encoded_saves import EncodedSaves
+from outcrop.stores.encoding import Encoder
 from outcrop.stores.errors import InvalidRequest
+from outcrop.stores.group_commit import GroupCommit, Save
 from outcrop.stores.instants import instant_text
 from outcrop.stores.leases import check_lease_of, system_now
-from outcrop.stores.port import EMPTY_LOG, LeaseLost, NotLatest, Saved, SaveResult
-from outcrop.stores.query import check_limit, check_query, page_of_log, page_of_threads, summary_of
+from outcrop.stores.port import EMPTY_LOG
+from outcrop.stores.query import check_limit, check_query, page_of_log, page_of_threads
 
 from .database import Database, transaction
 from .leases import SQL, SqliteLeases
 from .listing import listing
 from .migrate import check_readable, migrate
-from .rows import from_columns, from_listing, to_parameters
+from .saving import append_all, append_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import sqlite3
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
     from pathlib import Path
 
     from outcrop.stores.deltas import Unfolded
-    from outcrop.stores.port import Store
+    from outcrop.stores.encoded_saves import Answer
+    from outcrop.stores.encoding import Stored
+    from outcrop.stores.options import DeltaOptions, GroupCommitOptions, OffloadOptions
+    from outcrop.stores.port import SaveResult, Store
     from outcrop.stores.query import LogPage, ThreadPage, ThreadQuery
     from outcrop.stores.record import Checkpoint, Lease, Row, ThreadState
 
@@ -40,66 +48,96 @@ if TYPE_CHECKING:
 class SqliteStore(SqliteLeases):
     """A checkpoint store in one SQLite file; see `open` and `open_read_only`."""
 
+    def __init__(
+        self,
+        path: str | Path,
+        database: Database,
+        clock: Callable[[], datetime],
+        *,
+        deltas: DeltaOptions | None = None,
+        offload: OffloadOptions | None = None,
+        group_commit: GroupCommitOptions | None = None,
+    ) -> None:
+        super().__init__(path, database, clock)
+        folder = None if offload is None else offload.folder
+        self._blobs = None if folder is None else FileBlobStore(folder)
+        self._encoder = Encoder(deltas, offload)
+        self._saves = EncodedSaves(self._encoder, self._append, blobs=self._blobs)
+        self._group = (
+            None
+            if group_commit is None
+            else GroupCommit(self._saves.flush, max_batch=group_commit.max_batch, concurrent=1)
+        )
+
     @classmethod
-    async def open(cls, path: str | Path, *, clock: Callable[[], datetime] = system_now) -> Self:
+    async def open(
+        cls,
+        path: str | Path,
+        *,
+        clock: Callable[[], datetime] = system_now,
+        deltas: DeltaOptions | None = None,
+        offload: OffloadOptions | None = None,
+        group_commit: GroupCommitOptions | None = None,
+    ) -> Self:
         """Open the file for reading and writing, creating or upgrading its tables.
 
-        `clock` is the leases' time. Takes the file's write lock for a moment. Raises
-        `NewerSchema` for a file of a newer build, `Unavailable` when the lock stays taken.
+        `clock` is the leases' time. With any of the options, saves and loads are for one event
+        loop. Takes the file's write lock for a moment. Raises `NewerSchema` for a file of a
+        newer build, `Unavailable` when the lock stays taken.
         """
-        return await cls._opened(path, clock, read_only=False)
+        database = await _opened(path, read_only=False)
+        return cls(path, database, clock, deltas=deltas, offload=offload, group_commit=group_commit)
 
     @classmethod
-    async def open_read_only(cls, path: str | Path, *, clock: Callable[[], datetime] = system_now) -> Self:
+    async def open_read_only(
+        cls,
+        path: str | Path,
+        *,
+        clock: Callable[[], datetime] = system_now,
+        offload: OffloadOptions | None = None,
+    ) -> Self:
         """Open an existing file without writing to it, not even to upgrade it.
 
-        Raises `StoreError` when there is no checkpoint database of this build's version.
+        `offload` says where blobs are. Raises `StoreError` when there is no checkpoint database
+        of this build's version.
         """
-        return await cls._opened(path, clock, read_only=True)
-
-    @classmethod
-    async def _opened(cls, path: str | Path, clock: Callable[[], datetime], *, read_only: bool) -> Self:
-        if str(path) in {"", ":memory:"}:
-            raise InvalidRequest("a SQLite store needs a file: use MemoryStore for one without")
-        database = await Database.open(path, read_only=read_only)
-        try:
-            await database.call(check_readable if read_only else migrate)
-        except BaseException:
-            await database.close()
-            raise
-        return cls(path, database, clock)
+        return cls(path, await _opened(path, read_only=True), clock, offload=offload)
 
     async def save(
-        self, checkpoint: Checkpoint, *, expected: int | None = None, lease: Lease | None = None
+        self,
+        checkpoint: Checkpoint,
+        *,
+        expected: int | None = None,
+        lease: Lease | None = None,
+        release: bool = False,
     ) -> SaveResult:
-        check_lease_of(checkpoint, lease)
-        token = None if lease is None else lease.token
-        parameters = {**to_parameters(checkpoint), "expected": expected, "token": token}
-        return await self._database.call(lambda connection: _save(connection, parameters))
+        check_lease_of(checkpoint, lease, release=release)
+        save = Save(checkpoint, expected, lease, release)
+        return await (self._saves if self._group is None else self._group).save(save)
 
     async def load(self, thread_id: str) -> Row | None:
-        def load(connection: sqlite3.Connection) -> Row | None:
-            with transaction(connection, "DEFERRED"):  # the row and its blobs of one moment
-                rows = connection.execute(SQL["load"], {"thread_id": thread_id}).fetchall()
-                unfolded = unfold(from_columns(columns) for columns in rows)
-                return _filled(connection, unfolded[-1:])[0] if unfolded else None
+        def read(connection: sqlite3.Connection) -> list[Unfolded]:
+            rows = connection.execute(SQL["load"], {"thread_id": thread_id}).fetchall()
+            return unfold(from_columns(columns) for columns in rows)[-1:]
 
-        return await self._database.call(load)
+        unfolded, rows = await self._read(read)
+        if not rows:
+            return None
+        self._encoder.loaded(unfolded[0], rows[0].checkpoint.created_at)
+        return rows[0]
 
     async def list_threads(self, query: ThreadQuery) -> ThreadPage:
         check_query(query)
         statement, parameters = listing(SQL["list"], query)
         rows = await self._database.call(
-            lambda connection: [
-                from_listing(columns) for columns in connection.execute(statement, parameters).fetchall()
-            ]
+            lambda connection: connection.execute(statement, parameters).fetchall()
         )
-        return page_of_threads([summary_of(row) for row in rows], query.limit)
+        return page_of_threads([summary_from_columns(columns) for columns in rows], query.limit)
 
     async def get_log(self, thread_id: str, *, after: int | None = None, limit: int = 100) -> LogPage:
         check_limit(limit)
         start = EMPTY_LOG if after is None else after
-        entries = await self._database.call(lambda connection: _log(connection, thread_id, start, limit))
+        _, entries = await self._read(lambda connection: _log(connection, thread_id, start, limit))
         return page_of_log(tuple(entries), limit)
 
     async def purge(
@@ -109,45 +147,64 @@ class SqliteStore(SqliteLeases):
         names = orjson.dumps(sorted(state.value for state in states)).decode()
         cutoff = instant_text(older_than)
 
-        def purge(connection: sqlite3.Connection) -> int:
+        def purge(connection: sqlite3.Connection) -> list[tuple[str]]:
             with transaction(connection, "IMMEDIATE"):
                 parameters = {"states": names, "older_than": cutoff, "now": self._now(), "limit": limit}
                 threads = connection.execute(SQL["purgeable"], parameters).fetchall()
                 for table in ("checkpoints", "heads", "leases", "blobs"):
                     connection.executemany(SQL[f"purge_{table}"], threads)
-                return len(threads)
+                return threads
 
-        return await self._database.call(purge)
+        purged = await self._database.call(purge)
+        for (thread_id,) in purged:
+            self._encoder.forget(thread_id)
+            if self._blobs is not None:
+                await self._blobs.delete_thread(thread_id)
+        return len(purged)
 
     async def close(self) -> None:
         """Close the connection after the calls before; idempotent."""
+        if self._group is not None:
+            await self._group.close()
         await self._database.close()
 
+    async def _append(self, saves: Sequence[Save], stored: Sequence[Stored]) -> list[Answer]:
+        appends = [append_of(*form) for form in zip(saves, stored, strict=True)]
+        return await self._database.call(lambda connection: append_all(connection, appends))
 
-def _save(connection: sqlite3.Connection, parameters: dict[str, str | int | None]) -> SaveResult:
+    async def _read(
+        self, read: Callable[[sqlite3.Connection], list[Unfolded]]
+    ) -> tuple[list[Unfolded], list[Row]]:
+        """Rows of a thread, out of their envelopes and plain, with what they build on of one moment."""
+
+        def read_in_one_moment(connection: sqlite3.Connection) -> tuple[list[Unfolded], list[Row]]:
+            with transaction(connection, "DEFERRED"):
+                unfolded = read(connection)
+                return unfolded, [] if self._blobs is not None else _filled(connection, unfolded)
+
+        unfolded, rows = await self._database.call(read_in_one_moment)
+        if self._blobs is not None and unfolded:
+            rows = await filled(self._blobs, unfolded)
+        return unfolded, rows
+
+
+async def _opened(path: str | Path, *, read_only: bool) -> Database:
+    if str(path) in {"", ":memory:"}:
+        raise InvalidRequest("a SQLite store needs a file: use MemoryStore for one without")
+    database = await Database.open(path, read_only=read_only)
     try:
-        saved: list[tuple[int]] = connection.execute(SQL["save"], parameters).fetchall()
-    except sqlite3.IntegrityError:
-        if parameters["expected"] is None:
-            raise
-        return NotLatest()  # another row took the place
-    if saved:
-        return Saved(saved[0][0])
-    if parameters["token"] is None:
-        return NotLatest()
-    latest: tuple[int] | None = connection.execute(
-        SQL["token"], {"thread_id": parameters["thread_id"]}
-    ).fetchone()
-    mine = latest is not None and latest[0] == parameters["token"]
-    return NotLatest() if mine and parameters["expected"] is not None else LeaseLost()
+        await database.call(check_readable if read_only else migrate)
+    except BaseException:
+        await database.close()
+        raise
+    return database
 
 
-def _log(connection: sqlite3.Connection, thread_id: str, after: int, limit: int) -> list[Row]:
-    with transaction(connection, "DEFERRED"):  # the page, what it builds on, and its blobs of one moment
-        page = _rows(connection, thread_id, after, limit)
-        depth = depth_of(page[0]) if page else 0
-        before = _rows(connection, thread_id, page[0].sequence - depth - 1, depth) if depth else []
-        return _filled(connection, unfold([*before, *page])[len(before) :])
+def _log(connection: sqlite3.Connection, thread_id: str, after: int, limit: int) -> list[Unfolded]:
+    page = _rows(connection, thread_id, after, limit)
+    depth = depth_of(page[0]) if page else 0
+    before = _rows(connection, thread_id, page[0].sequence - depth - 1, depth) if depth else []
+    return unfold([*before, *page])[len(before) :]
 
 
 def _rows(connection: sqlite3.Connection, thread_id: str, after: int, limit: int) -> list[Row]:
