@@ -1,0 +1,7 @@
+"""The Postgres adapter: one database, shared by several processes and with the other engines."""
+
+from __future__ import annotations
+
+from .store import PostgresStore
+
+__all__ = ["PostgresStore"]

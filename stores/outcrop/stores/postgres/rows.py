@@ -1,0 +1,121 @@
+"""Saves as the arguments of their functions, and what Postgres can't hold, found before any I/O.
+
+Owns their order and the refusals: NUL and lone surrogates, which neither TEXT nor JSONB has.
+A refusal names the thread and where in the row it is, never what is there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import orjson
+
+from outcrop.stores.columns import to_parameters
+from outcrop.stores.errors import InvalidRequest
+
+from .numbers import with_fixed_floats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from outcrop.stores.encoding import Stored
+    from outcrop.stores.group_commit import Save
+
+_COLUMNS: Final = (
+    "thread_id",
+    "schema_version",
+    "status",
+    "suspended_node",
+    "next_node",
+    "frozen_state",
+    "metadata",
+    "created_at",
+    "resumed_at",
+    "nested",
+    "decision",
+    "wait",
+    "wake_at",
+    "graph_id",
+    "graph_version",
+    "expected",
+    "token",
+    "release",
+    "base_sequence",
+    "base_token",
+)
+_JSON: Final = ("frozen_state", "metadata", "nested", "decision", "wait")
+_WITH_NUMBERS: Final = ("frozen_state", "nested", "decision")
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def to_row(save: Save, stored: Stored) -> dict[str, Any]:
+    """The columns of a save in one of its stored forms; raises `InvalidRequest`."""
+    row: dict[str, Any] = to_parameters(stored.checkpoint)
+    texts = {name: value for name, value in row.items() if value is not None}
+    together = "".join(texts.values())  # one look tells that there is nothing to find, mostly
+    if "\0" in together or "\\u0000" in together or not together.isascii():
+        for name, value in texts.items():
+            _check(save.checkpoint.thread_id, name, value)
+    for name in _WITH_NUMBERS:
+        if row[name] is not None:
+            row[name] = with_fixed_floats(row[name])
+    base = stored.base
+    row["expected"] = save.expected
+    row["token"] = save.token
+    row["release"] = save.release
+    row["base_sequence"] = None if base is None else base.sequence
+    row["base_token"] = None if base is None else base.token
+    return row
+
+
+def to_arguments(row: Mapping[str, Any], blobs: Mapping[str, bytes]) -> tuple[Any, ...]:
+    """The arguments of `outcrop_append` for a row with its blobs."""
+    return (*(row[name] for name in _COLUMNS), list(blobs), list(blobs.values()))
+
+
+def to_arrays(
+    rows: Sequence[Mapping[str, Any]], blobs: Sequence[Mapping[str, bytes]]
+) -> tuple[list[Any], ...]:
+    """The arrays of `outcrop_save` for rows with their blobs, in order."""
+    columns = tuple([row[name] for row in rows] for name in _COLUMNS)
+    placed = [(at, name, content) for at, of_row in enumerate(blobs, 1) for name, content in of_row.items()]
+    places, names, contents = ([blob[at] for blob in placed] for at in range(3))
+    return (*columns, places, names, contents)
+
+
+def _check(thread_id: str, name: str, value: str) -> None:
+    if "\0" in value:
+        raise InvalidRequest(f"{_row(thread_id)} has a NUL in its {name}, and Postgres can't hold one")
+    if name in _JSON and "\\u0000" in value and _NUL.search(value):
+        path = next(_nuls(orjson.loads(value), name), name)
+        raise InvalidRequest(f"{_row(thread_id)} has a NUL in {path}, and Postgres can't hold one")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(
+                f"{_row(thread_id)} isn't valid Unicode in its {name}: {error.reason}"
+            ) from None
+
+
+def _row(thread_id: str) -> str:
+    return f"the checkpoint of thread '{ascii(thread_id)[1:-1]}'"
+
+
+def _nuls(value: object, path: str) -> Iterator[str]:
+    """Where in a JSON value there is a text with a NUL."""
+    match value:
+        case str():
+            if "\0" in value:
+                yield path
+        case dict():
+            for key, entry in cast("dict[str, object]", value).items():
+                if "\0" in key:
+                    yield f"a key of {path}"
+                yield from _nuls(entry, f"{path}.{key}")
+        case list():
+            for at, entry in enumerate(cast("list[object]", value)):
+                yield from _nuls(entry, f"{path}[{at}]")
+        case _:
+            pass
