@@ -27,6 +27,8 @@ COMMANDS = [
     ["topics", "check"],
     *(["send", verb] for verb in ("run", "resume", "signal", "end", "cancel")),
     ["outcomes"],
+    ["store", "check"],
+    ["store", "copy"],
     ["thread", "list"],
     ["thread", "inspect"],
     *(["checkpoint", verb] for verb in ("log", "diff", "replay")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Final, Literal, cast, get_args, get_origin
 
 from outcrop.worker.settings import PREFIX, Settings, load_settings
 
@@ -71,4 +71,6 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default()
     if isinstance(value, timedelta):
         return f"default {value.total_seconds():g}s"
+    if isinstance(value, tuple):
+        return f"default {','.join(cast('tuple[str, ...]', value))}"
     return f"default {value.get_secret_value() if hasattr(value, 'get_secret_value') else value}"

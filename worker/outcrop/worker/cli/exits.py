@@ -29,7 +29,8 @@ class Exit(IntEnum):
 EPILOG = """\
 exit codes:
   0    done
-  1    failed: an error, or an outcome that is failed or refused (with --wait)
+  1    failed: an error, an outcome that is failed or refused (with --wait), or a store
+       (check, copy) that lacks something
   2    usage: an argument or a setting is off
   3    the broker or the store can't be reached
   4    no such thread, checkpoint or topic

@@ -39,14 +39,14 @@ class Screen:
     """Standard output, as this call is to use it."""
 
     def __init__(self, out: TextIO | None = None, *, as_json: bool = False) -> None:
-        self._out = out or sys.stdout
+        self.out = out or sys.stdout
         self.as_json = as_json
-        self._rich = not as_json and self._out.isatty() and importlib.util.find_spec("rich") is not None
+        self.draws = not as_json and self.out.isatty() and importlib.util.find_spec("rich") is not None
 
     def line(self, text: str = "") -> None:
         """One line for people; flushed, so that a follower sees it at once."""
-        self._out.write(f"{escape(text)}\n")
-        self._out.flush()
+        self.out.write(f"{escape(text)}\n")
+        self.out.flush()
 
     def note(self, text: str) -> None:
         """A remark for people, on standard error so that it never mixes with the answer."""
@@ -55,25 +55,25 @@ class Screen:
 
     def columns(self, cells: Sequence[str]) -> None:
         """One line of a stream, with tabs between its cells."""
-        self._out.write("\t".join(map(escape, cells)) + "\n")
-        self._out.flush()
+        self.out.write("\t".join(map(escape, cells)) + "\n")
+        self.out.flush()
 
     def document(self, value: object) -> None:
         """The one JSON document of the call."""
-        self._out.write(f"{to_json(value, indent=True)}\n")
-        self._out.flush()
+        self.out.write(f"{to_json(value, indent=True)}\n")
+        self.out.flush()
 
     def item(self, value: object) -> None:
         """One JSON line of a stream."""
-        self._out.write(f"{to_json(value)}\n")
-        self._out.flush()
+        self.out.write(f"{to_json(value)}\n")
+        self.out.flush()
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Rows under their column names."""
         safe = [[escape(cell) for cell in row] for row in rows]
-        if not self._rich:
-            self._out.writelines("\t".join(row) + "\n" for row in [list(columns), *safe])
-            self._out.flush()
+        if not self.draws:
+            self.out.writelines("\t".join(row) + "\n" for row in [list(columns), *safe])
+            self.out.flush()
             return
         from rich.console import Console  # noqa: PLC0415 - an extra
         from rich.table import Table  # noqa: PLC0415 - an extra
@@ -84,7 +84,7 @@ class Screen:
             table.add_column(column, overflow="fold")
         for row in safe:
             table.add_row(*(Text(cell) for cell in row))
-        Console(file=self._out).print(table)
+        Console(file=self.out).print(table)
 
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Names and values, a line each."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from outcrop.stores import ThreadPage, ThreadQuery, ThreadState
+from outcrop.stores import ThreadPage
 from outcrop.stores.query import MAX_PAGE
 
 from .exits import Exit, NotFound
-from .options import add_command, add_json, count, graph_ref, text_pair
+from .filters import add_filters, query_of
+from .options import add_command, add_json, count
 from .reading import add_storage, reading
 from .terminal import Screen
 from .views import (
@@ -24,14 +24,15 @@ from .views import (
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from outcrop.stores import CheckpointQuery
+    from outcrop.stores import CheckpointQuery, ThreadQuery
 
-    from .options import Parser, Subparsers
+    from .options import Subparsers
 
 _LIST_EXAMPLES = """
 outcrop thread list --storage threads.db
 outcrop thread list --storage threads.db --status interrupted --meta tenant=acme --limit 20
 outcrop thread list --storage threads.db --graph orders@2 --due --json
+outcrop thread list --storage postgres://app@db/threads --updated-before 2026-01-31T00:00:00Z
 """
 _INSPECT_EXAMPLES = """
 outcrop thread inspect order-1042 --storage threads.db
@@ -51,7 +52,11 @@ def add_commands(commands: Subparsers) -> None:
         details="A dead thread that was recovered too often stays `running`: its recoveries are shown.",
     )
     add_storage(listing)
-    _add_filters(listing)
+    add_filters(listing)
+    listing.add_argument(
+        "--limit", type=count, default=100, metavar="N", help="at most N threads (default 100)"
+    )
+    listing.add_argument("--cursor", help="go on where an earlier listing ended (its next_cursor)")
     add_json(listing)
     listing.set_defaults(act=_list)
 
@@ -64,41 +69,8 @@ def add_commands(commands: Subparsers) -> None:
     inspect.set_defaults(act=_inspect)
 
 
-def _add_filters(parser: Parser) -> None:
-    parser.add_argument(
-        "--status",
-        action="append",
-        default=[],
-        choices=[state.value for state in ThreadState],
-        help="only threads in this state (repeat for several)",
-    )
-    parser.add_argument(
-        "--meta",
-        action="append",
-        default=[],
-        type=text_pair,
-        metavar="KEY=VALUE",
-        help="only threads with this metadata (repeat: all must match)",
-    )
-    parser.add_argument("--graph", type=graph_ref, metavar="ID[@VERSION]", help="only threads of this graph")
-    parser.add_argument("--due", action="store_true", help="only threads whose timer or timeout is due")
-    parser.add_argument(
-        "--limit", type=count, default=100, metavar="N", help="at most N threads (default 100)"
-    )
-    parser.add_argument("--cursor", help="go on where an earlier listing ended (its next_cursor)")
-
-
 async def _list(arguments: Namespace) -> Exit:
-    graph_id, graph_version = arguments.graph or (None, None)
-    query = ThreadQuery(
-        states=frozenset(ThreadState(state) for state in arguments.status),
-        metadata=dict(arguments.meta),
-        due_by=datetime.now(UTC) if arguments.due else None,
-        graph_id=graph_id,
-        graph_version=graph_version,
-        limit=min(arguments.limit, MAX_PAGE),
-        cursor=arguments.cursor,
-    )
+    query = replace(query_of(arguments), limit=min(arguments.limit, MAX_PAGE), cursor=arguments.cursor)
     async with reading(arguments.storage) as store:
         page = await _collect(store, query, arguments.limit)
     screen = Screen(as_json=arguments.as_json)
