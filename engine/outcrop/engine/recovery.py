@@ -69,17 +69,21 @@ class Recovered(Generic[S]):
 
 @dataclass(slots=True)
 class RecoverReport(Generic[S]):
-    """What a sweep did; `refusal` says why it ended before its time, if it did."""
+    """What a sweep did; `refusal` says why it ended before its time, if it did.
+
+    `error` is the store's own, when that is why.
+    """
 
     recovered: list[Recovered[S]] = field(default_factory=list["Recovered[S]"])
     skipped: list[Skipped] = field(default_factory=list[Skipped])
     refusal: str | None = None
+    error: Exception | None = None
 
 
 async def recover_stale(threads: Threads[S], options: RecoverOptions) -> RecoverReport[S]:
     """Recover what is dead, page by page."""
     report = RecoverReport[S]()
-    report.refusal = _refusal(threads, options)
+    report.refusal = recover_refusal(threads, options)
     if report.refusal is not None:
         return report
     stale_after = options.stale_after or timedelta()
@@ -98,7 +102,7 @@ async def recover_stale(threads: Threads[S], options: RecoverOptions) -> Recover
         try:
             page = await threads.store.list_threads(query)
         except Exception as error:  # noqa: BLE001 - a sweep tells what its store said, and raises nothing
-            report.refusal = str(error)
+            report.refusal, report.error = str(error), error
             return report
         for summary in page.threads:
             if len(report.recovered) >= options.limit or is_told_to_stop(
@@ -111,7 +115,8 @@ async def recover_stale(threads: Threads[S], options: RecoverOptions) -> Recover
         query = replace(query, cursor=page.next_cursor)
 
 
-def _refusal(threads: Threads[S], options: RecoverOptions) -> str | None:
+def recover_refusal(threads: Threads[S], options: RecoverOptions) -> str | None:
+    """Why a sweep with these options can't start, or None when it can."""
     refused = driver_refusal(options.limit, options.now, options.options)
     if refused is not None:
         return refused

@@ -28,6 +28,11 @@ S = TypeVar("S")
 class StateCodec(Protocol[S]):
     """One state type's way to JSON text and back."""
 
+    @property
+    def type_name(self) -> str:
+        """What the state type is called."""
+        ...
+
     def freeze(self, state: S) -> str:
         """The state as compact JSON text that thaws to an equal state.
 
@@ -90,7 +95,7 @@ class _Codec(Generic[S]):
         read: Callable[[str | bytes], S],
         write_part: Callable[[object], bytes],
     ) -> None:
-        self._type_name = type_name
+        self.type_name = type_name
         self._write = write
         self._read = read
         self._write_part = write_part
@@ -114,7 +119,7 @@ class _Codec(Generic[S]):
             reason = loss_between(state, state) or f"{_misfit(error)}, so it would not be read back"
             raise StateError(f"{reason}") from None
         if loss is not None:
-            raise StateError(f"{loss} (a state of type {self._type_name})")
+            raise StateError(f"{loss} (a state of type {self.type_name})")
         return text.decode()
 
     def thaw(self, text: str) -> S:

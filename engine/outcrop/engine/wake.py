@@ -64,11 +64,15 @@ class Woken(Generic[S]):
 
 @dataclass(slots=True)
 class WakeReport(Generic[S]):
-    """What a sweep did; `refusal` says why it ended before its time, if it did."""
+    """What a sweep did; `refusal` says why it ended before its time, if it did.
+
+    `error` is the store's own, when that is why.
+    """
 
     woken: list[Woken[S]] = field(default_factory=list["Woken[S]"])
     skipped: list[Skipped] = field(default_factory=list[Skipped])
     refusal: str | None = None
+    error: Exception | None = None
 
     @property
     def handled(self) -> int:
@@ -95,7 +99,7 @@ async def wake_due(threads: Threads[S], options: WakeOptions) -> WakeReport[S]:
         try:
             page = await threads.store.list_threads(query)
         except Exception as error:  # noqa: BLE001 - a sweep tells what its store said, and raises nothing
-            report.refusal = str(error)
+            report.refusal, report.error = str(error), error
             return report
         for summary in page.threads:
             if report.handled >= options.limit or is_told_to_stop(options.stop, options.options.cancellation):

@@ -15,6 +15,7 @@ import pytest
 
 from outcrop.engine import CheckpointPolicy, Graph
 from outcrop.stores.errors import StoreError
+from outcrop.stores.url import open_store
 from outcrop.topics.client import ThreadsClient
 from outcrop.topics.embedded import EmbeddedBroker
 from outcrop.topics.errors import BrokerUnreachable
@@ -27,9 +28,11 @@ from outcrop.worker.polling import Poller
 from outcrop.worker.ports import Partition, Position, Record
 from outcrop.worker.settings import load_settings
 from support.kafka import Deployment, Recorder
+from support.rows import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from outcrop.engine.compiled import CompiledGraph
 
@@ -279,6 +282,24 @@ async def test_a_served_graph_answers_and_drains(here: Deployment, unused_port: 
     async with here.member() as (_, heard):
         await heard.until(lambda: len(heard.owned) == 4)
         assert sum(position.offset for position in heard.owned.values() if position) == 4
+
+
+async def test_a_worker_with_retention_purges_old_threads(here: Deployment, tmp_path: Path) -> None:
+    drain, url = Drain(), f"sqlite:///{tmp_path}/retention.db"
+    store = await open_store(url)
+    await store.save(checkpoint("completed", thread_id="old", created_at="2020-01-02T03:04:05Z"))
+    await store.save(checkpoint("failed", thread_id="failed", created_at="2020-01-02T03:04:05Z"))
+    settings = here.settings(store=url, retention_older_than="300s", commit_interval="20ms")
+    async with ThreadsClient(here.bootstrap, topics=settings.topics, auto_create=True) as client:
+        worker = asyncio.create_task(serve(settings, [greeter()], drain=drain))
+        handle = await client.run("ann", graph="greeter", state={"name": "Ann"})
+        await handle.outcome(timeout=30)
+        drain.ask()
+        assert await worker == ExitCode.CLEAN
+    assert await store.load("old") is None
+    assert await store.load("failed") is not None
+    assert await store.load("ann") is not None
+    await store.close()
 
 
 async def test_what_a_failing_log_ends_with(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from .consumer import KafkaLog
 from .drain import Drain, ExitCode
 from .drivers.dispatch import Dispatch
 from .drivers.recovery import RecoveryDriver
+from .drivers.retention import RetentionDriver
 from .drivers.rounds import Rounds
 from .drivers.wake import WakeDriver
 from .due import DueTimers
@@ -43,7 +44,7 @@ from .registry import Registry
 from .worker import Limits, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from datetime import timedelta
 
     from outcrop.engine.compiled import CompiledGraph
@@ -131,24 +132,12 @@ class _Parts:
         recover = self._dispatch(Recover, settings.recovery_interval)
         self._due = DueTimers(wake, self._clock)
         self._draining = False
+        self._stop = CancelToken()
         self._worker = share.worker = self._make_worker()
-        self._drivers = [
-            self._rounds("wake", WakeDriver(store, self._registry, wake, clock=self._clock)),
-            self._rounds(
-                "recovery",
-                RecoveryDriver(
-                    store,
-                    self._registry,
-                    recover,
-                    max_recoveries=settings.max_recoveries,
-                    metrics=self._metrics,
-                ),
-            ),
-        ]
+        self._drivers = self._make_drivers(wake, recover)
 
     async def run(self, drain: Drain) -> int:
         """Run until the drain is asked for or the worker fails."""
-        stop = CancelToken()
         vitals = Vitals(self._clock)
         health = self._health(vitals)
         background = [
@@ -163,11 +152,11 @@ class _Parts:
         ]
         try:
             await self._worker.start()
-            drivers = [asyncio.create_task(driver.run(stop)) for driver in self._drivers]
+            drivers = [asyncio.create_task(driver.run(self._stop)) for driver in self._drivers]
             _log.info("worker.started", worker=self._settings.worker, group=self._settings.group)
             failure = await self._until_over(drain)
             self._draining, vitals.reasons = True, ("draining",)
-            stop.fire()
+            self._stop.fire()
             await self._due.close()
             clean = await self._worker.stop(self._settings.shutdown_timeout)
             await asyncio.wait(drivers, timeout=self._settings.shutdown_timeout.total_seconds())
@@ -230,15 +219,26 @@ class _Parts:
             metrics=self._metrics,
         )
 
-    def _rounds(self, name: str, driver: WakeDriver | RecoveryDriver) -> Rounds:
-        settings = self._settings
+    def _make_drivers(self, wake: Dispatch, recover: Dispatch) -> list[Rounds]:
+        settings, store, clock, metrics = self._settings, self._store, self._clock, self._metrics
+        waking = WakeDriver(store, self._registry, wake, clock=clock)
+        recovery = RecoveryDriver(
+            store, self._registry, recover, max_recoveries=settings.max_recoveries, metrics=metrics
+        )
+        drivers = [
+            self._rounds("wake", waking.round, settings.wake_interval),
+            self._rounds("recovery", recovery.round, settings.recovery_interval),
+        ]
+        if settings.retention is not None:
+            retention = RetentionDriver(
+                store, settings.retention, clock=clock, metrics=metrics, stop=self._stop
+            )
+            drivers.append(self._rounds("retention", retention.round, settings.retention_interval))
+        return drivers
+
+    def _rounds(self, name: str, once: Callable[[], Awaitable[None]], interval: timedelta) -> Rounds:
         return Rounds(
-            name,
-            driver.round,
-            interval=settings.wake_interval if name == "wake" else settings.recovery_interval,
-            clock=self._clock,
-            uniform=random.random,
-            metrics=self._metrics,
+            name, once, interval=interval, clock=self._clock, uniform=random.random, metrics=self._metrics
         )
 
     def _health(self, vitals: Vitals) -> HealthServer | None:

@@ -25,8 +25,9 @@ COUNTERS: Final = {
     "outcrop_handovers_overdue_total": "Runs that outlasted their handover.",
     "outcrop_commits_total": "Offset commits, by result.",
     "outcrop_publish_failures_total": "Records that were not delivered at first, by permanence.",
-    "outcrop_driver_rounds_total": "Rounds of the wake and recovery drivers, by driver and result.",
+    "outcrop_driver_rounds_total": "Rounds of the drivers, by driver and result.",
     "outcrop_driver_commands_total": "Commands that the drivers produced, by driver.",
+    "outcrop_threads_purged_total": "Threads that the retention driver purged.",
 }
 GAUGES: Final = {
     "outcrop_partitions": "Partitions that this worker owns.",

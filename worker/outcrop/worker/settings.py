@@ -8,9 +8,7 @@ were checked whole, once: what contradicts each other is refused before anything
 from __future__ import annotations
 
 import os
-import re
 import socket
-import tomllib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
@@ -25,6 +23,11 @@ from pydantic import (
     model_validator,
 )
 
+from outcrop.engine.host import RetentionSettings
+from outcrop.engine.host.purging import OLDEST
+from outcrop.stores import documents
+from outcrop.stores.errors import InvalidRequest
+from outcrop.stores.record import ThreadState
 from outcrop.topics.names import TopicNames
 
 from .errors import SettingsInvalid
@@ -36,22 +39,15 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "OUTCROP_"
 CONFIG: Final = "OUTCROP_CONFIG"
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|h|d)?")
+TTLS_BEFORE_A_PURGE: Final = 10
 
 
-def _duration(value: object) -> object:
-    """Seconds, or text with a unit, as a timedelta; anything else is pydantic's to refuse."""
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        return value
-    try:
-        return timedelta(seconds=float(match[1]) * _UNITS[match[2] or "s"])
-    except OverflowError:
-        raise ValueError("longer than a duration can be") from None
+def _listed(value: object) -> object:
+    """Text with commas, as the environment and the command line have it, as a list."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
+Duration = Annotated[documents.Duration, Field(gt=timedelta(0))]
 Name = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
 
@@ -79,6 +75,15 @@ class Settings(BaseModel):
     max_recoveries: Annotated[int, Field(ge=1)] = 5
     wake_interval: Duration = timedelta(seconds=5)
     recovery_interval: Duration = timedelta(seconds=30)
+    retention_older_than: Annotated[Duration, Field(le=OLDEST)] | None = Field(
+        None, description="purge finished threads unchanged for so long; none purges nothing"
+    )
+    retention_states: Annotated[tuple[ThreadState, ...], BeforeValidator(_listed), Field(min_length=1)] = (
+        ThreadState.COMPLETED,
+        ThreadState.ENDED,
+    )
+    retention_interval: Duration = timedelta(hours=1)
+    retention_batch_size: Annotated[int, Field(ge=1, le=1_000)] = 1_000
     commit_interval: Duration = timedelta(milliseconds=50)
     handover_timeout: Duration = timedelta(seconds=10)
     shutdown_timeout: Duration = timedelta(seconds=25)
@@ -115,6 +120,18 @@ class Settings(BaseModel):
         """The topics' names, as the client and the topic administration take them."""
         return TopicNames(self.commands_topic, self.outcomes_topic, self.dead_topic)
 
+    @property
+    def retention(self) -> RetentionSettings | None:
+        """What the retention driver purges, or None when there is to be none."""
+        if self.retention_older_than is None:
+            return None
+        return RetentionSettings(
+            interval=self.retention_interval,
+            batch_size=self.retention_batch_size,
+            older_than=self.retention_older_than,
+            states=self.retention_states,
+        )
+
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.delivery == "exactly_once":
@@ -127,6 +144,11 @@ class Settings(BaseModel):
             raise ValueError("max_poll_interval must be at least twice handover_timeout and shutdown_timeout")
         if self.session_timeout > self.max_poll_interval:
             raise ValueError("max_poll_interval must not be below session_timeout")
+        if self.retention_older_than and self.retention_older_than < self.lease_ttl * TTLS_BEFORE_A_PURGE:
+            raise ValueError(
+                f"retention_older_than must be at least {TTLS_BEFORE_A_PURGE} lease_ttls: a purge restarts a"
+                " thread's tokens, which must not meet an old owner"
+            )
         return self
 
 
@@ -139,7 +161,8 @@ def load_settings(
     """Settings from all layers; None among the arguments means that it wasn't given.
 
     `config` is the TOML file, by default the one that `OUTCROP_CONFIG` names, if any. Raises
-    `SettingsInvalid` with every problem, each with the layer it came from; never with a value.
+    `SettingsInvalid` with every problem, each with the layer it came from, and no value but a bad
+    duration's.
     """
     variables = os.environ if environment is None else environment
     file = config if config is not None else variables.get(CONFIG)
@@ -167,12 +190,9 @@ def _of_environment(variables: Mapping[str, str]) -> dict[str, object]:
 
 def _of_file(path: Path | str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - a path may come as text from the environment
-            return tomllib.load(file)
-    except OSError as error:
-        raise SettingsInvalid(f"can't read the settings file {path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsInvalid(f"the settings file {path} isn't TOML: {error}") from None
+        return documents.read_document(path)
+    except InvalidRequest as error:
+        raise SettingsInvalid(str(error)) from None
 
 
 def _problems(error: ValidationError, layers: Mapping[str, Mapping[str, object]]) -> str:
@@ -181,6 +201,7 @@ def _problems(error: ValidationError, layers: Mapping[str, Mapping[str, object]]
         name = str(problem["loc"][0]) if problem["loc"] else ""
         layer = next((layer for layer, values in layers.items() if name in values), None)
         source = f" (from the {layer})" if layer else ""
-        text = "there is no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
-        told.append(f"{name}{source}: {text}" if name else text.removeprefix("Value error, "))
+        unknown = problem["type"] == "extra_forbidden"
+        text = "there is no such setting" if unknown else documents.problem_text(problem["msg"])
+        told.append(f"{name}{source}: {text}" if name else text)
     return "settings: " + "; ".join(told)

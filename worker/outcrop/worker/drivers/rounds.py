@@ -1,14 +1,13 @@
-"""The loop that every driver runs in: a round at start, then one every interval.
+"""The drivers' rounds as a worker runs them: counted, logged, and spread over the replicas.
 
-Owns the waits between rounds. Knows nothing of what a round does. Invariant: a round that fails
-doubles the wait, up to five minutes, and never stops the worker.
+The loop itself is the engine host's; here is only what a worker adds to it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
+from outcrop.engine.host.rounds import run_rounds
 from outcrop.worker.logs import EventLog
 
 if TYPE_CHECKING:
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from outcrop.engine.cancellation import CancelToken
     from outcrop.engine.clock import Clock
     from outcrop.worker.metrics import Metrics
-
-LONGEST_WAIT: Final = 300.0
-"""Seconds between rounds, however often they failed."""
 
 _JITTER: Final = 0.1
 
@@ -48,38 +44,13 @@ class Rounds:
 
     async def run(self, stop: CancelToken) -> None:
         """Run rounds until `stop` fires; a round that has begun is finished."""
-        failures = 0
-        while not stop.fired:
-            failures = 0 if await self._round() else failures + 1
-            await _wait(self._clock, self._delay(failures), stop)
+        await run_rounds(self._once, interval=self._spread, clock=self._clock, stop=stop, told=self._told)
 
-    async def _round(self) -> bool:
-        try:
-            await self._once()
-        except Exception as error:  # noqa: BLE001 - whatever failed, the next round may do
-            self._metrics.count("outcrop_driver_rounds_total", driver=self._driver, result="failed")
-            self._log.warning("round_failed", error=type(error).__name__)
-            return False
-        self._metrics.count("outcrop_driver_rounds_total", driver=self._driver, result="ok")
-        return True
+    def _told(self, failure: BaseException | None, _wait: float) -> None:
+        result = "ok" if failure is None else "failed"
+        self._metrics.count("outcrop_driver_rounds_total", driver=self._driver, result=result)
+        if failure is not None:
+            self._log.warning("round_failed", error=type(failure).__name__)
 
-    def _delay(self, failures: int) -> float:
-        spread = 1 - _JITTER + 2 * _JITTER * self._uniform()
-        longest = max(LONGEST_WAIT, self._interval)
-        return min(self._interval * spread * 2.0 ** min(failures, 30), longest)
-
-
-async def _wait(clock: Clock, seconds: float, stop: CancelToken) -> None:
-    """Wait, or until `stop` fires."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settle() -> None:
-        if not done.done():
-            done.set_result(None)
-
-    withdraw, timer = stop.on_fire(settle), clock.call_later(seconds, settle)
-    try:
-        await done
-    finally:
-        timer.cancel()
-        withdraw()
+    def _spread(self) -> float:
+        return self._interval * (1 - _JITTER + 2 * _JITTER * self._uniform())
