@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from support.storages import Places
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
@@ -49,3 +51,27 @@ def peer() -> Path:
     if not program.is_file():
         _missing("peer", "cargo build --release --locked in tests/interop/peer, or set OUTCROP_PEER")
     return program
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> str:
+    """The URL of a real Postgres server; a test makes its own database there (`support.postgres`)."""
+    url = os.environ.get("OUTCROP_TEST_POSTGRES", "")
+    if not url:
+        _missing("postgres", "run the tests under compose/services, or set OUTCROP_TEST_POSTGRES")
+    return url
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> str:
+    """The URL of a real Redis server; a test uses a prefix of its own there."""
+    url = os.environ.get("OUTCROP_TEST_REDIS", "")
+    if not url:
+        _missing("redis", "run the tests under compose/services, or set OUTCROP_TEST_REDIS")
+    return url
+
+
+@pytest.fixture
+def places(tmp_path: Path, postgres_server: str, redis_server: str) -> Places:
+    """Fresh places of every kind that keep rows."""
+    return Places(tmp_path, postgres_server, redis_server)

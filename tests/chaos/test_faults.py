@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
+import sqlite3
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -71,6 +74,8 @@ class Fleet:
             if outcome.status in FINAL:
                 self.final[outcome.thread_id] = outcome.status
                 self.progress.set()
+            elif outcome.status is OutcomeStatus.REFUSED:
+                raise AssertionError(f"a command that nothing speaks against was refused: {outcome}")
             elif outcome.status is OutcomeStatus.INTERRUPTED and outcome.sequence is not None:
                 await self._answer_wait(client, outcome, outcome.sequence)
 
@@ -89,19 +94,31 @@ class Fleet:
         self.commands.append(str(handle.command_id))
 
     async def finished(self, count: int, within: float) -> None:
-        async with asyncio.timeout(within):
-            while len(self.final) < count:
-                self.progress.clear()
-                await self.progress.wait()
+        """Wait until every thread's last outcome came by; says which didn't, and where they stand."""
+        try:
+            async with asyncio.timeout(within):
+                while len(self.final) < count:
+                    self.progress.clear()
+                    await self.progress.wait()
+        except TimeoutError:
+            logs = await chaos.logs_of(self.storage)
+            missing = {
+                thread: rows[-1].checkpoint.state.value
+                for thread, rows in logs.items()
+                if thread not in self.final
+            }
+            raise AssertionError(
+                f"{len(missing)} of {len(logs)} threads told no end: {dict(list(missing.items())[:20])}"
+            ) from None
 
     async def busy(self, number: int, at_least: int) -> int:
-        """Wait until worker `number` has that many nodes in flight."""
-        async with asyncio.timeout(60):
+        """Wait until worker `number` has that many runs in flight: threads whose lease it holds."""
+        async with asyncio.timeout(120):
             while True:
-                runs = chaos.in_flight(chaos.journal(self.folder), self.cluster.pid(number))
+                runs = await asyncio.to_thread(chaos.leases_held, self.storage, f"w{number}")
                 if runs >= at_least:
                     return runs
-                await asyncio.sleep(0.05)  # another process's state has no signal to wait for
+                await asyncio.sleep(0.1)  # another process's state has no signal to wait for
 
 
 async def made_fleet(bootstrap: str, folder: Path, *, partitions: int, **settings: str) -> Fleet:
@@ -127,6 +144,28 @@ async def made_fleet(bootstrap: str, folder: Path, *, partitions: int, **setting
     return Fleet(folder, bootstrap, names, chaos.Cluster(folder, environment))
 
 
+def is_locked(storage: Path) -> bool:
+    """Whether somebody holds the file's write lock, and goes on holding it."""
+    with closing(sqlite3.connect(storage, timeout=0.3, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        connection.execute("ROLLBACK")
+        return False
+
+
+async def stop_in_a_save(fleet: Fleet, number: int) -> None:
+    """SIGSTOP a worker while it holds the file's lock: nobody else can save until it goes on."""
+    async with asyncio.timeout(60):
+        while True:
+            fleet.cluster.send(number, signal.SIGSTOP)
+            if await asyncio.to_thread(is_locked, fleet.storage):
+                return
+            fleet.cluster.send(number, signal.SIGCONT)
+            await asyncio.sleep(random.uniform(0, 0.02))  # the fault is to hit it in the middle
+
+
 async def faults(fleet: Fleet) -> set[int]:
     """Kill two workers, and stop a third past its lease; returns the processes that may be zombies."""
     cluster = fleet.cluster
@@ -136,8 +175,8 @@ async def faults(fleet: Fleet) -> set[int]:
         print(f"killed w{victim} with {runs} runs in flight, {len(fleet.final)} threads done")
         cluster.start(victim)
     await fleet.busy(2, 20)
-    cluster.send(2, signal.SIGSTOP)
-    print(f"stopped w2 with {len(fleet.final)} threads done")
+    await stop_in_a_save(fleet, 2)
+    print(f"stopped w2 in a save, with {len(fleet.final)} threads done")
     await asyncio.sleep(LEASE_TTL + SESSION_TIMEOUT + 2)  # the fault is the time that passes
     cluster.send(2, signal.SIGCONT)
     return {cluster.pid(2)}
@@ -186,7 +225,7 @@ async def test_kills_and_stops_lose_nothing_and_repeat_nothing(
             sending = tasks.create_task(fleet.send_all(client, threads, pause=0.2))
             zombies = await faults(fleet)
             await sending
-            await fleet.finished(threads, within=240)
+            await fleet.finished(threads, within=360)
             answering.cancel()
         took = time.monotonic() - began
         assert set(cluster.stop().values()) == {0}

@@ -1,7 +1,7 @@
 """The Rust engine and ours share threads: whoever takes a step, answers and rows are the same.
 
-Each scenario runs four ways on a file of its own: by the peer alone (the reference), by us
-alone, and with the engines taking turns, either of them first.
+Each scenario runs four ways on a place of its own (a file, a database, a Redis prefix): by the
+peer alone (the reference), by us alone, and with the engines taking turns, either of them first.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.interop import masked, rows
+from support.storages import KINDS
 from support.twin import answer
+
+if TYPE_CHECKING:
+    from support.storages import Places, Storage
 
 LEASE = ["--lease", "worker-1:60000"]
 IDENTITY = ["--graph-id", "orders", "--graph-version", "7"]
@@ -133,28 +137,29 @@ CRASHES: dict[str, tuple[str, list[list[str]]]] = {
     ),
 }
 
-TURNS = {"us": "u", "peer first": "pu", "us first": "up"}
+TURNS = {"peer": "p", "us": "u", "peer first": "pu", "us first": "up"}
 
 
 class Sides:
-    """Runs a scenario's commands by the peer or by us."""
+    """Runs a scenario's commands by the peer or by us, on one place."""
 
-    def __init__(self, peer: Path, storage: Path) -> None:
+    def __init__(self, peer: Path, storage: Storage) -> None:
         self.peer, self.storage = peer, storage
 
     def words(self, graph: str, command: list[str], extra: list[str]) -> list[str]:
         verb, *rest = command
         thread = [] if verb in {"wake-due", "recover-stale"} else ["--thread", "order-1"]
-        return [verb, "--storage", str(self.storage), "--graph", graph, *thread, *rest, *extra]
+        return [verb, "--graph", graph, *thread, *rest, *extra]
 
     async def step(self, side: str, words: list[str]) -> Any:
         crashes = words[0] == "crash" or "--crash-at" in words
+        ours = [*words, "--storage", self.storage.url]
         if side == "u" and not crashes:
-            return masked(await answer(words))
-        program = [str(self.peer)] if side == "p" else [sys.executable, "-m", "support.twin"]
+            return masked(await answer(ours))
+        twin = [sys.executable, "-m", "support.twin", *ours]
         done = await asyncio.to_thread(
             subprocess.run,
-            [*program, *words],
+            [str(self.peer), *words, *self.storage.peer] if side == "p" else twin,
             cwd=Path(__file__).parents[1],
             capture_output=True,
             text=True,
@@ -176,51 +181,79 @@ class Sides:
         return answers, await rows(self.storage, "order-1")
 
 
+async def played(
+    peer: Path, places: Places, kind: str, form: str, scenario: tuple[str, list[list[str]]], extra: list[str]
+) -> dict[str, tuple[list[Any], list[Any]]]:
+    """What the scenario comes to, whoever takes which turn, each on a place of its own."""
+    graph, commands = scenario
+    found = {}
+    for who, turns in TURNS.items():
+        async with places.fresh(kind) as plain:
+            storage = plain.encoded if form == "encoded" else plain
+            found[who] = await Sides(peer, storage).play(graph, commands, extra, turns)
+    return found
+
+
 def _extra(*, every_node: bool, leased: bool) -> list[str]:
     return (["--every-node"] if every_node else []) + (LEASE if leased else [])
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("leased", [False, True], ids=["unleased", "leased"])
 @pytest.mark.parametrize("every_node", [False, True], ids=["boundaries", "every node"])
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_engines_take_turns(
-    name: str, every_node: bool, leased: bool, peer: Path, tmp_path: Path
+    name: str, every_node: bool, leased: bool, kind: str, peer: Path, places: Places
 ) -> None:
-    graph, commands = SCENARIOS[name]
     extra = _extra(every_node=every_node, leased=leased)
-    reference = await Sides(peer, tmp_path / "reference.db").play(graph, commands, extra, "p")
-    for who, turns in TURNS.items():
-        played = await Sides(peer, tmp_path / f"{turns}.db").play(graph, commands, extra, turns)
-        assert played == reference, who
+    found = await played(peer, places, kind, "plain", SCENARIOS[name], extra)
+    reference = found.pop("peer")
+    assert found == dict.fromkeys(found, reference)
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_the_engines_take_turns_on_deltas_blobs_and_group_commits(
+    name: str, kind: str, peer: Path, places: Places
+) -> None:
+    extra = _extra(every_node=True, leased=True)
+    found = await played(peer, places, kind, "encoded", SCENARIOS[name], extra)
+    reference = found.pop("peer")
+    assert found == dict.fromkeys(found, reference)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("form", ["plain", "encoded"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CRASHES)
-async def test_the_engines_recover_each_other(name: str, peer: Path, tmp_path: Path) -> None:
-    graph, commands = CRASHES[name]
+async def test_the_engines_recover_each_other(
+    name: str, kind: str, form: str, peer: Path, places: Places
+) -> None:
     extra = _extra(every_node=True, leased=False)
-    reference = await Sides(peer, tmp_path / "reference.db").play(graph, commands, extra, "p")
-    for who, turns in TURNS.items():
-        played = await Sides(peer, tmp_path / f"{turns}.db").play(graph, commands, extra, turns)
-        assert played == reference, who
+    found = await played(peer, places, kind, form, CRASHES[name], extra)
+    reference = found.pop("peer")
+    assert found == dict.fromkeys(found, reference)
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("holder", "pu")
 @pytest.mark.parametrize("comer", "pu")
 async def test_a_lease_of_either_engine_holds_the_other_off(
-    holder: str, comer: str, peer: Path, tmp_path: Path
+    holder: str, comer: str, kind: str, peer: Path, places: Places
 ) -> None:
-    sides = Sides(peer, tmp_path / "threads.db")
-    run = sides.words("approval", ["run"], LEASE)
-    await sides.step(holder, run)
-    storage = ["--storage", str(sides.storage), "--thread", "order-1"]
-    taken = await sides.step(holder, ["lease-acquire", *storage, "--owner", "desk-4", "--ttl-ms", "60000"])
-    assert taken["lease"]["token"] == 2
-    refused = await sides.step(comer, sides.words("approval", ["resume"], ["--lease", "worker-2:60000"]))
-    assert refused["error"]["message"] == "thread 'order-1' is held by 'desk-4' until $TIME"
-    assert (await sides.step(comer, ["lease-release", *storage, "--token", "2"])) == {"released": True}
-    resumed = await sides.step(holder, sides.words("approval", ["resume"], ["--lease", "worker-2:60000"]))
-    assert resumed["kind"] == "completed"
-    assert len(await rows(sides.storage, "order-1")) == 2
+    async with places.fresh(kind) as storage:
+        sides = Sides(peer, storage)
+        await sides.step(holder, sides.words("approval", ["run"], LEASE))
+        thread = ["--thread", "order-1"]
+        taken = await sides.step(holder, ["lease-acquire", *thread, "--owner", "desk-4", "--ttl-ms", "60000"])
+        assert taken["lease"]["token"] == 2
+        other = ["--lease", "worker-2:60000"]
+        refused = await sides.step(comer, sides.words("approval", ["resume"], other))
+        assert refused["error"]["message"] == "thread 'order-1' is held by 'desk-4' until $TIME"
+        assert (await sides.step(comer, ["lease-release", *thread, "--token", "2"])) == {"released": True}
+        resumed = await sides.step(holder, sides.words("approval", ["resume"], other))
+        assert resumed["kind"] == "completed"
+        assert len(await rows(storage, "order-1")) == 2

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 import uuid
 from collections import defaultdict
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -106,9 +109,15 @@ def journal(folder: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: float(line["at"]))
 
 
-def in_flight(lines: Iterable[Mapping[str, Any]], pid: int) -> int:
-    """How many nodes process `pid` has started and not ended."""
-    return sum((1 if line["kind"] == "start" else -1) for line in lines if line["pid"] == pid)
+def leases_held(storage: Path, owner: str) -> int:
+    """How many threads' live leases the worker of that name holds now; none before there is a store."""
+    query = "SELECT COUNT(*) FROM checkpoint_leases WHERE owner = ? AND expires_at > ?"
+    try:
+        with closing(sqlite3.connect(f"file:{storage}?mode=ro", uri=True, timeout=1)) as connection:
+            held: int = connection.execute(query, (owner, time.time() * 1000)).fetchone()[0]
+            return held
+    except sqlite3.OperationalError:
+        return 0
 
 
 async def logs_of(storage: Path) -> dict[str, list[Row]]:

@@ -6,11 +6,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from outcrop.stores import codec
-from outcrop.stores.sqlite import SqliteStore
+from outcrop.stores import codec, open_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from support.storages import Storage
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
@@ -26,9 +25,9 @@ def masked(value: Any) -> Any:
     return value
 
 
-async def rows(storage: Path, thread: str) -> list[Any]:
+async def rows(storage: Storage, thread: str) -> list[Any]:
     """The thread's whole log as JSON values, times masked."""
-    store = await SqliteStore.open(str(storage))
+    store = await open_store(storage.url)
     try:
         page = await store.get_log(thread, limit=1000)
         return [masked(json.loads(codec.encode(row.checkpoint))) for row in page.entries]

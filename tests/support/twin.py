@@ -31,8 +31,7 @@ from outcrop.engine import (
 )
 from outcrop.engine.recovery import RecoverOptions
 from outcrop.engine.wake import WakeOptions
-from outcrop.stores import Acquired, Lease, Wait
-from outcrop.stores.sqlite import SqliteStore
+from outcrop.stores import Acquired, Lease, NotLatest, Wait, open_store
 from support.twins import State, Variant, twin
 
 if TYPE_CHECKING:
@@ -268,6 +267,7 @@ async def _verb(args: argparse.Namespace, threads: Threads[State], options: RunO
 async def _leases(args: argparse.Namespace, store: Store) -> dict[str, Any]:
     if args.command == "lease-acquire":
         taken = await store.acquire_lease(args.thread, args.owner, timedelta(milliseconds=args.ttl_ms))
+        assert not isinstance(taken, NotLatest)
         lease = {"owner": taken.lease.owner, "thread_id": args.thread, "token": taken.lease.token}
         return {"acquired": isinstance(taken, Acquired), "lease": lease}
     held = Lease(thread_id=args.thread, owner="", token=args.token, expires_at=datetime.now(UTC))
@@ -277,7 +277,7 @@ async def _leases(args: argparse.Namespace, store: Store) -> dict[str, Any]:
 async def answer(argv: Sequence[str]) -> dict[str, Any]:
     """What the command comes to, as the peer would print it."""
     args = _parser().parse_args([str(word) for word in argv])
-    store = await SqliteStore.open(args.storage)
+    store = await open_store(args.storage)
     try:
         if args.command not in GRAPH_COMMANDS:
             return await _leases(args, store)

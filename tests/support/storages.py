@@ -1,0 +1,109 @@
+"""Places that the peer and we share rows in: a file, a database, a Redis prefix; each fresh.
+
+A place has a URL for us and words for the peer's command line. `load_fixtures` fills one with
+the rows that the peer wrote (see interop/fixtures).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import asyncpg
+import redis.asyncio as redis
+
+from support.postgres import fresh_database
+from support.urls import fresh_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+FIXTURES = Path(__file__).parents[1] / "interop" / "fixtures"
+KINDS = ("sqlite", "postgres", "redis")
+
+ENCODED = ["--deltas", "3", "--offload", "16"]
+"""The peer's options for rows as deltas and with blobs; `Storage.encoded` gives ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """One place; `url` is ours, `peer` the words that name it to the peer."""
+
+    kind: str
+    url: str
+    peer: list[str] = field(default_factory=list[str])
+
+    @property
+    def encoded(self) -> Storage:
+        """The same place, written as deltas, with blobs and in groups where the engine has them."""
+        ours, theirs = "deltas_full_every=3&offload_threshold=16", list(ENCODED)
+        if self.kind != "redis":
+            ours, theirs = f"{ours}&group_commit=true", [*theirs, "--group-commit"]
+        mark = "&" if "?" in self.url else "?"
+        return Storage(self.kind, f"{self.url}{mark}{ours}", [*self.peer, *theirs])
+
+    @property
+    def file(self) -> Path:
+        """Where a SQLite place is."""
+        return Path(self.peer[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Makes fresh places of every kind."""
+
+    folder: Path
+    postgres: str
+    redis: str
+
+    @asynccontextmanager
+    async def fresh(self, kind: str) -> AsyncGenerator[Storage]:
+        """An empty place, gone afterwards."""
+        match kind:
+            case "sqlite":
+                file = self.folder / f"{uuid4().hex}.db"
+                yield Storage(kind, f"sqlite:///{file}", ["--storage", str(file)])
+            case "postgres":
+                async with fresh_database(self.postgres) as url:
+                    yield Storage(kind, url, ["--storage", url])
+            case _:
+                async with fresh_prefix(self.redis) as prefix:
+                    peer = ["--storage", self.redis, "--redis-prefix", prefix]
+                    yield Storage(kind, f"{self.redis}?prefix={prefix}", peer)
+
+
+async def load_fixtures(storage: Storage) -> None:
+    """Fill an empty place with the peer's own rows."""
+    match storage.kind:
+        case "sqlite":
+            shutil.copyfile(FIXTURES / "sqlite.db", storage.file)
+        case "postgres":
+            connection = await asyncpg.connect(storage.url)
+            await connection.execute((FIXTURES / "postgres.sql").read_text(encoding="utf-8"))
+            await connection.close()
+        case _:
+            url, prefix = storage.peer[1], storage.peer[3]
+            async with redis.Redis.from_url(url) as client:
+                keys = json.loads((FIXTURES / "redis.json").read_text(encoding="utf-8"))["keys"]
+                for entry in keys:
+                    await _load_key(client, entry["key"].replace("strata:", f"{prefix}:", 1), entry)
+
+
+async def _load_key(client: redis.Redis, key: str, entry: dict[str, Any]) -> None:
+    value = entry["value"]
+    match entry["type"]:
+        case "list":
+            await client.rpush(key, *value)
+        case "zset":
+            await client.zadd(key, dict(value))
+        case "hash":
+            await client.hset(key, mapping=value)
+        case _:
+            await client.set(key, value)
+    if entry["expires_at_ms"] is not None:
+        await client.pexpireat(key, entry["expires_at_ms"])
