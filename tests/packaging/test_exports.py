@@ -17,10 +17,23 @@ EXPORTS = {
     """,
     "stores": """
         Acquired Checkpoint CheckpointQuery CheckpointRetention CheckpointStore CorruptRow Decision
-        EMPTY_LOG GraphIdentity Held InvalidRequest Json Lease LeaseLost LeaseStore
-        LeasesUnsupported LogPage MemoryStore NewerSchema NotLatest OutcropError Row Saved
+        EMPTY_LOG DeltaOptions GraphIdentity GroupCommitOptions Held InvalidRequest Json Lease LeaseLost LeaseStore
+        LeasesUnsupported LogPage MemoryStore NewerSchema NotLatest OffloadOptions OutcropError RetryOptions Row Saved
         SqliteStore Status Store StoreError ThreadPage ThreadQuery ThreadState ThreadSummary
         Unavailable Wait WaitKind open_store
+    """,
+    "engine.host": """
+        OLDEST Driver DriverStatus Health Host HostRefused HostSettings LeaseSettings
+        MemoryRetentionDriver MemoryRetentionSettings MemorySettings RecoveryDriver RecoverySettings
+        RetentionDriver RetentionSettings RunsSettings SweepRefused Task WakeDriver WakeSettings
+        check_health run_rounds
+    """,
+    "stores.history": """
+        HistoryStore InProcessHistoryStore Message Role SqliteHistoryStore open_history
+    """,
+    "stores.longterm": """
+        Embedding Hnsw InProcessLongTermStore Listing LongTermRetention LongTermStore Match Purge
+        Record RecordKey RecordPage Search SqliteLongTermStore open_long_term
     """,
     "topics": """
         BadCommand BadOutcome BrokerUnreachable Cancel ClientClosed Command CommandType DecisionBody

@@ -12,6 +12,7 @@ from .errors import (
     Unavailable,
 )
 from .memory import MemoryStore
+from .options import DeltaOptions, GroupCommitOptions, OffloadOptions, RetryOptions
 from .port import (
     EMPTY_LOG,
     Acquired,
@@ -50,7 +51,9 @@ __all__ = [
     "CheckpointStore",
     "CorruptRow",
     "Decision",
+    "DeltaOptions",
     "GraphIdentity",
+    "GroupCommitOptions",
     "Held",
     "InvalidRequest",
     "Json",
@@ -62,7 +65,9 @@ __all__ = [
     "MemoryStore",
     "NewerSchema",
     "NotLatest",
+    "OffloadOptions",
     "OutcropError",
+    "RetryOptions",
     "Row",
     "Saved",
     "SqliteStore",

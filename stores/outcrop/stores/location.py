@@ -106,8 +106,11 @@ class Options:
         text = self.text(name)
         try:
             return None if text is None else parse_duration(text)
-        except InvalidRequest as error:
-            raise InvalidRequest(f"the store's option '{name}': {error}") from None
+        except InvalidRequest:
+            raise InvalidRequest(
+                f"the store's option '{name}' must be a duration: "
+                "a number of seconds, or a number with ms, s, m, h or d"
+            ) from None
 
     def deltas(self) -> DeltaOptions | None:
         """Rows as differences: on with `deltas=true`, or with any of its options."""

@@ -1,7 +1,7 @@
 """What a store may be told at its opening: retries, deltas, offload, group commit.
 
-Frozen values that check themselves, so that a wrong number is refused before any file or
-connection is opened. Everything but the retries is off unless given. Knows no store.
+Frozen values; those with bounds check them, so that a wrong number is refused before any file
+or connection is opened. Everything but the retries is off unless given. Knows no store.
 """
 
 from __future__ import annotations
@@ -32,9 +32,6 @@ class RetryOptions:
         """The longest wait, in seconds, after that many failures (from 1)."""
         # 2**30 times any delay that makes sense is over any cap that does.
         return min(self.initial_delay * (1 << min(failures - 1, 30)), self.max_delay).total_seconds()
-
-
-NO_RETRIES = RetryOptions(max_attempts=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Named SQL out of an adapter's `.sql` files.
+"""Named SQL and Lua out of an adapter's files.
 
 A statement is the text from its `-- name:` line to the next name, less comments and the
 closing semicolon.

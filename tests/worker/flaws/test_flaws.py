@@ -556,7 +556,7 @@ async def claims_race() -> Violations:
     world.hooks.crashes["b"] = 1
     await world.process().crash(c1)
     other = world.process("w1")
-    lagging: Any = Lagging(world.store, lambda: other.handler.handle(c1, Control()), look=3)
+    lagging: Any = Lagging(world.store, lambda: other.handler.handle(c1, Control()), look=2)
     await answer(world.process("w2", store=lagging), c1)
     ran = [node for _, node in world.ran]
     return check(committed_nodes_once=ran == ["a", "b", "b", "c"])

@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from outcrop.engine import Graph
 from outcrop.engine.options import CheckpointPolicy
 from outcrop.stores.errors import CorruptRow, Unavailable
 from outcrop.topics.messages import OutcomeStatus
@@ -62,6 +64,25 @@ async def test_a_bug_is_tried_again_and_then_the_message_is_dead() -> None:
     assert (letter["outcrop-error-kind"], letter["outcrop-attempts"]) == ("handler_error", "3")
     assert refused.reason == "handler_error"
     assert "secret" not in str(handled)
+
+
+class Changed(BaseModel):
+    """A state type that a later deploy brought."""
+
+    needed: int
+
+
+async def test_a_redelivered_run_is_told_from_the_log_though_its_state_fits_no_more() -> None:
+    world = World()
+    message = world.send(world.run())
+    first = await world.process().outcome(message)
+    graph = Graph(Changed, id="line", version="1")
+
+    @graph.node
+    async def a(_: Changed) -> None: ...
+
+    deployed: Any = graph.compile(checkpoints=CheckpointPolicy.EVERY_NODE)
+    assert told(await world.process("w1", deployed).outcome(message)) == told(first)
 
 
 async def test_a_bug_that_passes_is_not_an_answer() -> None:

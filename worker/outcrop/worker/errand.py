@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
-import orjson
-
 from outcrop.engine.cancellation import CancelReason
 from outcrop.engine.errors import StateError
 from outcrop.engine.metadata import carried_metadata
@@ -19,7 +17,7 @@ from outcrop.engine.outcome import Cancelled, Completed, Failed, RefusalCode, Re
 from outcrop.stores.errors import Unavailable
 from outcrop.stores.instants import instant_text
 from outcrop.stores.record import Row
-from outcrop.topics.messages import ErrorBody, Recover, Resume, Run, Signal, Wake
+from outcrop.topics.messages import ErrorBody, Recover, Run, Wake
 
 from .decisions import (
     Drop,
@@ -46,6 +44,7 @@ from .ownership import (
     judge,
     settled_by_latest,
 )
+from .verbs import state_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,14 +144,20 @@ class Errand:
             return _Again()
 
     async def _start_unseen(self) -> _Step:
-        """Start a run as its thread's first, which most are: it costs no look at the store.
+        """Start a run as its thread's first, which costs no look: the engine takes an empty log's lease only.
 
-        The engine takes the lease of an empty log only. Refused, the errand looks as ever.
+        Whatever speaks against it, the errand looks as ever: the answer may be in the log.
         """
         served = self._served(StartRun(), None)
-        if served is None or _state_size(self._command) > self._desk.settings.state_limit:
+        if served is None or state_size(self._command) > self._desk.settings.state_limit:
             return _Again(pause=False)
-        step = await self._act(StartRun(), served, None)
+        try:
+            done = await self._verbs.carry_out(StartRun(), served, None)
+        except StateError:
+            return _Again(pause=False)
+        if isinstance(done.result, Refused):
+            return _Again(pause=False)
+        step = await self._on_done(StartRun(), done.result, done.row, served, None)
         return step if isinstance(step, Settled) else _Again(pause=False)
 
     async def _judge(self, latest: Row | None) -> Verdict:
@@ -241,7 +246,7 @@ class Errand:
         served = self._served(action, row)
         if served is None:
             return self._of_unknown_graph(row)
-        size, limit = _state_size(self._command), self._desk.settings.state_limit
+        size, limit = state_size(self._command), self._desk.settings.state_limit
         if size > limit:
             message = f"the command's state has {size} bytes; the limit is {limit} bytes"
             return self._refused(Reason.STATE_TOO_LARGE, message, row)
@@ -393,16 +398,3 @@ def _rests_on_the_lease(action: Action) -> bool:
     if isinstance(action, Refuse):
         return action.reason != Reason.THREAD_EXISTS
     return isinstance(action, TellEnded)
-
-
-def _state_size(command: AnyCommand) -> int:
-    """The bytes of JSON that a command brings for the state."""
-    match command:
-        case Run(state=state):
-            return len(orjson.dumps(state))
-        case Resume(decision=decision) if decision is not None:
-            return len(orjson.dumps(decision.overrides))
-        case Signal(payload=payload):
-            return len(orjson.dumps(payload))
-        case _:
-            return 0

@@ -23,8 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from outcrop.engine.host import RetentionSettings
-from outcrop.engine.host.purging import OLDEST
+from outcrop.engine.host import OLDEST, RetentionSettings
 from outcrop.stores import documents
 from outcrop.stores.errors import InvalidRequest
 from outcrop.stores.record import ThreadState

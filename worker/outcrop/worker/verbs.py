@@ -129,6 +129,19 @@ class Verbs:
         return token, withdraw
 
 
+def state_size(command: AnyCommand) -> int:
+    """The bytes of JSON that a command brings for the state."""
+    match command:
+        case Run(state=state):
+            return len(orjson.dumps(state))
+        case Resume(decision=decision) if decision is not None:
+            return len(orjson.dumps(decision.overrides))
+        case Signal(payload=payload):
+            return len(orjson.dumps(payload))
+        case _:
+            return 0
+
+
 def _run_id(command: AnyCommand, row: Row | None, *, is_ours: bool) -> str:
     continued = "" if is_ours or row is None else mark(row.checkpoint, COMMAND_ID)
     return continued or str(command.command_id)

@@ -11,8 +11,10 @@ from .errors import HostRefused, SweepRefused
 from .health import Health, check_health
 from .host import DriverStatus, Host
 from .memory_retention import MemoryRetentionDriver
+from .purging import OLDEST
 from .recovery import RecoveryDriver
 from .retention import RetentionDriver
+from .rounds import run_rounds
 from .settings import (
     HostSettings,
     LeaseSettings,
@@ -27,6 +29,7 @@ from .task import Task
 from .wake import WakeDriver
 
 __all__ = [
+    "OLDEST",
     "Driver",
     "DriverStatus",
     "Health",
@@ -47,4 +50,5 @@ __all__ = [
     "WakeDriver",
     "WakeSettings",
     "check_health",
+    "run_rounds",
 ]

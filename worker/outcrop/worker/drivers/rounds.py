@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from outcrop.engine.host.rounds import run_rounds
+from outcrop.engine.host import run_rounds
 from outcrop.worker.logs import EventLog
 
 if TYPE_CHECKING:
