@@ -7,7 +7,7 @@ import signal
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -21,10 +21,11 @@ from outcrop.stores import (
     Saved,
     Status,
     StoreError,
+    ThreadState,
     Unavailable,
 )
 from outcrop.stores.contract import sample
-from outcrop.stores.options import NO_RETRIES, GroupCommitOptions, RetryOptions
+from outcrop.stores.options import GroupCommitOptions, OffloadOptions, RetryOptions
 from outcrop.stores.postgres import PostgresStore
 from outcrop.stores.postgres.classify import is_passing
 from outcrop.stores.postgres.database import Access
@@ -33,6 +34,7 @@ from support.proxy import proxied
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from pathlib import Path
 
     from outcrop.stores import Checkpoint
     from support.postgres import OwnProgram
@@ -136,7 +138,7 @@ async def test_a_database_that_is_not_there(postgres_server: str) -> None:
 
 async def test_a_stalled_server_is_given_up_and_its_connection_too(postgres_server: str) -> None:
     """Unavailable in time; afterwards the store works, and the log has each acknowledged row once."""
-    options = {"answer_timeout": timedelta(seconds=0.3), "retries": NO_RETRIES}
+    options = {"answer_timeout": timedelta(seconds=0.3), "retries": RetryOptions(max_attempts=1)}
     async with behind_a_proxy(postgres_server, **options) as (store, proxy, _):
         proxy.stall()
         calls = [store.save(marked("stalled")), store.load("t"), store.acquire_lease("t", "w", TTL)]
@@ -159,7 +161,7 @@ async def test_a_cut_connection_is_replaced(postgres_server: str) -> None:
 
 async def test_idle_connections_may_go_without_anybody_noticing(postgres_server: str) -> None:
     """H5: even without retries, once this side has heard of it."""
-    async with behind_a_proxy(postgres_server, retries=NO_RETRIES) as (store, proxy, _):
+    async with behind_a_proxy(postgres_server, retries=RetryOptions(max_attempts=1)) as (store, proxy, _):
         await asyncio.gather(*(store.load("t") for _ in range(8)))
         proxy.cut()
         await heard_of_the_end(store)
@@ -380,3 +382,23 @@ async def test_a_restarted_server(
         await asyncio.gather(restart(), savers.run())
         await savers.check()
         await store.close()
+
+
+def folders(place: Path) -> list[Path]:
+    return list(place.iterdir())
+
+
+async def test_a_purge_whose_answer_was_lost_leaves_no_blob_behind(
+    postgres_server: str, tmp_path: Path
+) -> None:
+    offload = OffloadOptions(threshold=8, folder=tmp_path)
+    async with behind_a_proxy(postgres_server, offload=offload) as (store, proxy, _):
+        for thread in ("warm-up", "to-be-purged"):  # the first has the statement prepared
+            await store.save(sample(thread, Status.COMPLETED, frozen_state='{"text":"large enough"}'))
+            assert folders(tmp_path)
+            if thread != "warm-up":
+                proxy.drop_answers(containing=thread.encode())
+            await store.purge(datetime.now(UTC) + timedelta(days=1), states={ThreadState.COMPLETED})
+            assert await store.load(thread) is None
+            assert not folders(tmp_path)
+        assert proxy.dropped == 1

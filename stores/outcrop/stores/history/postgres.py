@@ -51,7 +51,7 @@ class PostgresHistoryStore:
         """
         database = Database(Access(url=url, prepared=prepared, pool_size=pool_size, retries=retries))
         try:
-            await database.run(lambda session: migrate(session, COMPONENTS, allowed=auto_migrate))
+            await database.run_patiently(lambda session: migrate(session, COMPONENTS, allowed=auto_migrate))
         except BaseException:
             await database.close()
             raise

@@ -73,7 +73,7 @@ class PostgresLongTermStore:
         schema = Schema(table, dimensions, hnsw)
         database = Database(Access(url=url, prepared=prepared, pool_size=pool_size, retries=retries))
         try:
-            await database.run(lambda session: schema.prepare(session, allowed=auto_migrate))
+            await database.run_patiently(lambda session: schema.prepare(session, allowed=auto_migrate))
         except BaseException:
             await database.close()
             raise

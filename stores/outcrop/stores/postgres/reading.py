@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from outcrop.stores.blobs import filled
 from outcrop.stores.columns import from_columns
 from outcrop.stores.deltas import blob_hashes, depth_of, fill, unfold
 from outcrop.stores.port import EMPTY_LOG
@@ -18,7 +19,7 @@ from outcrop.stores.query import check_limit, page_of_log
 from .leases import SQL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import asyncpg
 
@@ -87,18 +88,17 @@ class Reading:
                 thread_id, sequence = rows[0].checkpoint.thread_id, rows[0].sequence
                 before = _rows(await session.fetch(SQL["log"], thread_id, sequence - depth - 1, depth))
             wanted = unfold([*before, *rows])[len(before) :][-1 if latest else 0 :]
-            contents = await self._contents(session, wanted)
-            return [(entry, fill(entry, contents)) for entry in wanted]
+            return list(zip(wanted, await self._filled(session, wanted), strict=True))
 
-    async def _contents(self, session: Session, wanted: Sequence[Unfolded]) -> Mapping[str, bytes]:
-        hashes = sorted(blob_hashes(wanted))
-        if not hashes:
-            return {}
-        thread_id = wanted[0].row.checkpoint.thread_id
-        if self._external is not None:
-            return await self._external.get(thread_id, hashes)
-        records = await session.fetch(SQL["blobs"], thread_id, hashes)
-        return {record["hash"]: record["content"] for record in records}
+    async def _filled(self, session: Session, wanted: Sequence[Unfolded]) -> list[Row]:
+        if wanted and self._external is not None:
+            return await filled(self._external, wanted)
+        hashes, contents = sorted(blob_hashes(wanted)), dict[str, bytes]()
+        if hashes:
+            thread_id = wanted[0].row.checkpoint.thread_id
+            records = await session.fetch(SQL["blobs"], thread_id, hashes)
+            contents = {record["hash"]: record["content"] for record in records}
+        return [fill(entry, contents) for entry in wanted]
 
 
 def _rows(records: Sequence[asyncpg.Record]) -> list[Row]:

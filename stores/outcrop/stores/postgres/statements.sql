@@ -93,5 +93,9 @@ WHERE state = ANY ($1) AND updated_at < $2
                   WHERE l.thread_id = h.thread_id COLLATE "default" AND l.expires_at > clock_timestamp())
 ORDER BY updated_at, thread_id LIMIT $3;
 
+-- Whether there is such a thread.
+-- name: head
+SELECT sequence FROM checkpoint_threads WHERE thread_id = $1;
+
 -- name: purge
 SELECT outcrop_purge_thread($1, $2, $3, $4);

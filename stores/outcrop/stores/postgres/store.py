@@ -184,8 +184,11 @@ class PostgresStore(PostgresLeases):
             if await run(lambda: once(lambda session: session.value(SQL["purge"], *arguments))):  # noqa: B023 - awaited here
                 purged += 1
                 self._encoder.forget(thread_id)
-                if self._external is not None:
-                    await self._external.delete_thread(thread_id)
+            # Also where an answer was lost: then it isn't this attempt that found the thread there.
+            if self._external is not None and not await run(
+                lambda: once(lambda session: session.fetch(SQL["head"], thread_id))  # noqa: B023 - the same
+            ):
+                await self._external.delete_thread(thread_id)
         return purged
 
 

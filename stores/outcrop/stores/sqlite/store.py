@@ -16,7 +16,7 @@ from outcrop.stores.columns import from_columns, summary_from_columns
 from outcrop.stores.deltas import blob_hashes, depth_of, fill, unfold
 from outcrop.stores.encoded_saves import EncodedSaves
 from outcrop.stores.encoding import Encoder
-from outcrop.stores.errors import InvalidRequest
+from outcrop.stores.errors import InvalidRequest, StoreError
 from outcrop.stores.group_commit import GroupCommit, Save
 from outcrop.stores.instants import instant_text
 from outcrop.stores.leases import check_lease_of, system_now
@@ -155,11 +155,11 @@ class SqliteStore(SqliteLeases):
                     connection.executemany(SQL[f"purge_{table}"], threads)
                 return threads
 
-        purged = await self._database.call(purge)
-        for (thread_id,) in purged:
+        purged = [thread_id for (thread_id,) in await self._database.call(purge)]
+        for thread_id in purged:
             self._encoder.forget(thread_id)
-            if self._blobs is not None:
-                await self._blobs.delete_thread(thread_id)
+        if self._blobs is not None:
+            await _delete_all(self._blobs, purged)
         return len(purged)
 
     async def close(self) -> None:
@@ -198,6 +198,18 @@ async def _opened(path: str | Path, *, read_only: bool) -> Database:
         await database.close()
         raise
     return database
+
+
+async def _delete_all(blobs: FileBlobStore, threads: Sequence[str]) -> None:
+    """Delete the blobs of threads that are gone; one that can't be doesn't keep the others."""
+    failure: StoreError | None = None
+    for thread_id in threads:
+        try:
+            await blobs.delete_thread(thread_id)
+        except StoreError as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def _log(connection: sqlite3.Connection, thread_id: str, after: int, limit: int) -> list[Unfolded]:
