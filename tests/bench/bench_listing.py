@@ -49,7 +49,7 @@ def checkpoint(number: int, threads: int, size: int) -> Checkpoint:
     step = threads // MATCHING
     text = random.Random(number).randbytes(size // 2).hex()  # what no database can compress away
     state = f'{{"text":"{text}"}}'
-    created = instant_text(START + timedelta(seconds=number))
+    created = instant_text(START + timedelta(minutes=10 * number))
     shared = {"frozen_state": state, "created_at": created, "metadata": {"tenant": "acme", "n": str(number)}}
     if number % step == 0:
         return sample(f"t{number}", Status.FAILED, **shared)

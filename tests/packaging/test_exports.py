@@ -17,10 +17,11 @@ EXPORTS = {
     """,
     "stores": """
         Acquired Checkpoint CheckpointQuery CheckpointRetention CheckpointStore CorruptRow Decision
-        EMPTY_LOG DeltaOptions GraphIdentity GroupCommitOptions Held InvalidRequest Json Lease LeaseLost LeaseStore
-        LeasesUnsupported LogPage MemoryStore NewerSchema NotLatest OffloadOptions OutcropError RetryOptions Row Saved
-        SqliteStore Status Store StoreError ThreadPage ThreadQuery ThreadState ThreadSummary
-        Unavailable Wait WaitKind open_store
+        EMPTY_LOG DeltaOptions GraphIdentity GroupCommitOptions Held InvalidRequest Json Lease
+        LeaseLost LeaseStore LeasesUnsupported LogPage MemoryStore NewerSchema NotLatest
+        OffloadOptions OutcropError RetryOptions Row Saved SqliteStore Status Store StoreError
+        ThreadPage ThreadQuery ThreadState ThreadSummary
+        Unavailable UnreadableThread Wait WaitKind open_store
     """,
     "engine.host": """
         OLDEST Driver DriverStatus Health Host HostRefused HostSettings LeaseSettings

@@ -115,7 +115,7 @@ async def test_a_row_says_which_blob_is_missing(tmp_path: Path) -> None:
         state = f'{{"checkpoint_version":"1.0.0","state":{{}},"blobs":{{"k":{{"hash":"{name}"}}}}}}'
         unfolded = unfold([Row(3, sample(schema_version="1.9.0", frozen_state=state))])
         with pytest.raises(CorruptRow) as refusal:
-            await filled(FileBlobStore(tmp_path), unfolded)
+            await filled(unfolded, {}, FileBlobStore(tmp_path))
         what = f"refers to blob {name} at 'k', which the blob store doesn't have"
         assert str(refusal.value) == f"checkpoint 't' #3 {what}"
 

@@ -242,3 +242,11 @@ def test_any_row_comes_back(row: Checkpoint) -> None:
 def test_any_bytes_are_a_row_or_refused(data: bytes) -> None:
     with suppress(CorruptRow):
         decode(data)
+
+
+def test_a_state_nested_too_deep_is_a_corrupt_row() -> None:
+    text = encode(sample("t", frozen_state="0")).replace(
+        '"frozen_state":0', f'"frozen_state":{"[" * 600}{"]" * 600}'
+    )
+    with pytest.raises(CorruptRow, match="can't be written again"):
+        decode(text)

@@ -12,8 +12,8 @@ from outcrop.stores.blobs import FileBlobStore
 from outcrop.stores.contract import sample
 from outcrop.stores.encoded_saves import BaseMoved, EncodedSaves
 from outcrop.stores.encoding import Encoder, Stored
-from outcrop.stores.group_commit import Save
 from outcrop.stores.options import DeltaOptions, OffloadOptions
+from outcrop.stores.save import Save
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

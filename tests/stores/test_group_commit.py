@@ -9,12 +9,14 @@ import pytest
 
 from outcrop.stores import InvalidRequest, NotLatest, Saved, StoreError, Unavailable
 from outcrop.stores.contract import sample
-from outcrop.stores.group_commit import GroupCommit, Save
+from outcrop.stores.group_commit import GroupCommit
 from outcrop.stores.options import GroupCommitOptions
+from outcrop.stores.save import Save
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from outcrop.stores.group_commit import Flushed
     from outcrop.stores.port import SaveResult
 
 
@@ -22,10 +24,10 @@ class Flushes:
     """A `flush` that waits to be told how each one ends."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[list[str], asyncio.Future[Sequence[SaveResult | StoreError]]]] = []
+        self.running: list[tuple[list[str], asyncio.Future[Sequence[Flushed]]]] = []
 
-    async def flush(self, saves: Sequence[Save]) -> Sequence[SaveResult | StoreError]:
-        end: asyncio.Future[Sequence[SaveResult | StoreError]] = asyncio.get_running_loop().create_future()
+    async def flush(self, saves: Sequence[Save]) -> Sequence[Flushed]:
+        end: asyncio.Future[Sequence[Flushed]] = asyncio.get_running_loop().create_future()
         self.running.append(([names(save) for save in saves], end))
         return await end
 
@@ -151,6 +153,21 @@ async def test_each_save_has_its_own_answer() -> None:
     assert tasks[2].result() == NotLatest()
 
 
+async def test_what_a_flush_leaves_goes_alone() -> None:
+    """L5: what it has written keeps its answer."""
+    group = Group()
+    tasks = await group.begin("a", "b", "c")
+    _, end = group.flushes.running.pop()
+    end.set_result([Saved(7), None, None])
+    await settle()
+    assert tasks[0].result() == Saved(7)
+    for saves, failure in ((["b"], StoreError("NUL")), (["c"], None)):
+        assert group.flushes.saves == [saves]
+        await group.flushes.end(error=failure)
+    assert str(tasks[1].exception()) == "NUL"
+    assert tasks[2].result() == Saved(0)
+
+
 @pytest.mark.parametrize("error", [StoreError("NUL"), InvalidRequest("bad"), ValueError("a bug")])
 async def test_after_a_failed_flush_each_row_goes_alone(error: Exception) -> None:
     """L5: so that only the bad one fails."""
@@ -174,8 +191,9 @@ async def test_a_passing_failure_fails_the_whole_flush() -> None:
     tasks = await group.begin("a", "b")
     (later,) = await group.begin("c")
     await group.flushes.end(error=Unavailable("the server is gone"))
-    for task in tasks:
-        assert isinstance(task.exception(), Unavailable)
+    failures = [task.exception() for task in tasks]
+    assert [(type(it), str(it)) for it in failures] == [(Unavailable, "the server is gone")] * 2
+    assert failures[0] is not failures[1]  # each is raised in its own caller
     assert group.flushes.saves == [["c"]]
     await group.flushes.end()
     assert later.result() == Saved(0)
@@ -217,7 +235,7 @@ async def test_every_save_is_flushed_once_in_its_threads_order(concurrent: int) 
     sizes: list[int] = []
     busy: set[str] = set()
 
-    async def flush(saves: Sequence[Save]) -> Sequence[SaveResult | StoreError]:
+    async def flush(saves: Sequence[Save]) -> Sequence[Flushed]:
         threads = {save.checkpoint.thread_id for save in saves}
         assert not threads & busy
         busy.update(threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 from outcrop.stores import InvalidRequest, NewerSchema, StoreError
 from outcrop.stores.longterm import Embedding, Hnsw, Listing, Purge, Search
 from outcrop.stores.longterm.postgres import PostgresLongTermStore
+from outcrop.stores.longterm.postgres_schema import Schema
 from support.longterm import START, HandClock, pgvector_server, record
 from support.postgres import fresh_database
 
@@ -146,11 +148,19 @@ async def test_an_index_is_created_when_asked_for_and_searched() -> None:
         await store.close()
 
 
+def test_the_longest_table_has_indexes_of_other_names() -> None:
+    """Postgres cuts a name at 63 characters."""
+    statements = Schema("t" * 61, 2, Hnsw()).statements.values()
+    names = [found[1][:63] for text in statements for found in re.finditer(r"EXISTS (t{61}\w*)", text)]
+    assert len(names) == len(set(names)) == 4
+
+
 @pytest.mark.parametrize(
     ("options", "refusal"),
     [
         ({"dimensions": 2001, "hnsw": Hnsw()}, "an HNSW index takes at most 2000 dimensions, not 2001"),
         ({"table": "a.b.c"}, "the memory table 'a.b.c' isn't a lowercase SQL name"),
+        ({"table": "t" * 62}, f"the memory table '{'t' * 62}' isn't a lowercase SQL name"),
         ({"table": "a."}, "the memory table 'a.' isn't a lowercase SQL name"),
         ({"table": 'a"b'}, "the memory table 'a\"b' isn't a lowercase SQL name"),
         ({"dimensions": 16001}, "a memory store has 1 to 16000 dimensions, not 16001"),

@@ -28,7 +28,7 @@ from outcrop.stores import (
     Unavailable,
 )
 from outcrop.stores.contract import sample
-from outcrop.stores.options import NO_RETRIES, DeltaOptions, GroupCommitOptions, OffloadOptions
+from outcrop.stores.options import DeltaOptions, GroupCommitOptions, OffloadOptions, RetryOptions
 from outcrop.stores.postgres import PostgresStore
 from support.postgres import spare_database
 from support.proxy import proxied
@@ -398,7 +398,7 @@ async def test_a_flush_that_never_arrived_is_sent_again(postgres_server: str) ->
         assert await asyncio.gather(*map(here.store.save, rows)) == [Saved(0)] * 3
         assert here.proxy.dropped == 1
         assert [await here.numbers(thread_id) for thread_id in "abc"] == [[0]] * 3
-    async with place(postgres_server, group_commit=GROUP, retries=NO_RETRIES) as here:
+    async with place(postgres_server, group_commit=GROUP, retries=RetryOptions(max_attempts=1)) as here:
         here.proxy.drop_requests(containing=b"outcrop-mark")
         failed = await asyncio.gather(*map(here.store.save, rows), return_exceptions=True)
         assert all(isinstance(answer, Unavailable) for answer in failed)

@@ -120,6 +120,14 @@ async def test_a_bad_url(url: str) -> None:
     assert refused.value.__cause__ is None
 
 
+async def test_no_limit_for_a_connection_to_come_about(postgres_server: str) -> None:
+    """As libpq reads it."""
+    async with fresh_database(postgres_server) as url:
+        store = await PostgresStore.open(f"{url}?connect_timeout=0")
+        assert await store.load("t") is None
+        await store.close()
+
+
 async def test_a_server_without_tls(postgres_server: str) -> None:
     with pytest.raises(StoreError, match="refused TLS") as refused:
         await PostgresStore.open(f"{postgres_server}?sslmode=require")

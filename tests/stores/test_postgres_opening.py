@@ -226,7 +226,10 @@ async def test_a_newer_database_is_refused_and_left_alone(component: str, postgr
 async def test_without_auto_migrate_nothing_is_created(postgres_server: str) -> None:
     """F13."""
     async with fresh_database(postgres_server) as url:
-        message = "database is at checkpoints schema version 0, and this build needs 2: run its migration"
+        message = (
+            "database is at checkpoints schema version 0, and this build needs 2: "
+            "run its migration (outcrop store migrate URL)"
+        )
         with pytest.raises(StoreError) as refusal:
             await PostgresStore.open(url, auto_migrate=False)
         assert str(refusal.value) == message
@@ -333,7 +336,7 @@ async def test_diagnosis(postgres_server: str) -> None:
             "DROP FUNCTION outcrop_purge_thread",
         )
         assert (await diagnose(url)).missing == (
-            "checkpoints is at schema version 3, and this build knows 2: upgrade the runtime",
+            "database is at checkpoints schema version 3, and this build knows 2: upgrade the runtime",
             "index checkpoint_threads_by_wake is missing",
             "trigger checkpoints_head is missing",
             "function outcrop_purge_thread is missing",

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from outcrop.stores import Acquired, LeaseLost, NotLatest, Saved, Status, ThreadQuery
 from outcrop.stores.contract import sample
-from outcrop.stores.options import NO_RETRIES, DeltaOptions, GroupCommitOptions, OffloadOptions
+from outcrop.stores.options import DeltaOptions, GroupCommitOptions, OffloadOptions, RetryOptions
 from outcrop.stores.postgres import PostgresStore
 from support.postgres import fresh_database, pgbouncer
 from support.proxy import proxied
 
 if TYPE_CHECKING:
     from outcrop.stores import Store
+
+ONE_TRY = RetryOptions(max_attempts=1)
 
 TTL = timedelta(seconds=30)
 
@@ -53,7 +55,7 @@ async def test_many_clients_share_a_few_server_connections(postgres_server: str)
     async with fresh_database(postgres_server) as database:
         with pgbouncer(database, connections=3) as url:
             stores = [
-                await PostgresStore.open(url, prepared=False, retries=NO_RETRIES, **kind) for kind in options
+                await PostgresStore.open(url, prepared=False, retries=ONE_TRY, **kind) for kind in options
             ]
             await asyncio.gather(
                 *(use(store, f"{kind}-{at}", 5) for kind, store in enumerate(stores) for at in range(12))
@@ -62,7 +64,7 @@ async def test_many_clients_share_a_few_server_connections(postgres_server: str)
                 assert await leases.get_lease("0-0") is not None
             for store in stores:
                 await store.close()
-            reader = await PostgresStore.open_read_only(url, prepared=False, retries=NO_RETRIES)
+            reader = await PostgresStore.open_read_only(url, prepared=False, retries=ONE_TRY)
             logs = await asyncio.gather(*(reader.get_log(f"1-{at}") for at in range(12)))
             assert [len(log.entries) for log in logs] == [10] * 12
             await reader.close()

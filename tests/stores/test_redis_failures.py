@@ -22,11 +22,12 @@ from outcrop.stores import (
     Unavailable,
 )
 from outcrop.stores.contract import sample
-from outcrop.stores.options import NO_RETRIES, DeltaOptions, RetryOptions
+from outcrop.stores.options import DeltaOptions, RetryOptions
 from outcrop.stores.redis import RedisStore
-from outcrop.stores.redis.classify import Refused, reply_error
+from outcrop.stores.redis.classify import broken_error, connect_error, reply_error
 from outcrop.stores.redis.pipeline import Pipeline
 from outcrop.stores.redis.scripts import SAVE
+from outcrop.stores.retries import InDoubt
 from support.proxy import proxied
 from support.redis import RedisBinding, client, redis_process
 
@@ -54,7 +55,9 @@ def binding(redis_server: str) -> RedisBinding:
 @pytest.mark.parametrize("code", ["LOADING", "BUSY", "TRYAGAIN", "READONLY", "OOM", "MISCONF", "NOREPLICAS"])
 def test_passing_replies_are_worth_a_retry(code: str) -> None:
     """H1: and nothing of the call was done."""
-    assert isinstance(reply_error(ResponseError(f"{code} wait a little")), Refused)
+    error = reply_error(ResponseError(f"{code} wait a little"))
+    assert isinstance(error, Unavailable)
+    assert not isinstance(error, InDoubt)
 
 
 @pytest.mark.parametrize("code", ["WRONGTYPE", "ERR", "NOSCRIPT", "NOPERM"])
@@ -63,6 +66,12 @@ def test_other_replies_are_not(code: str) -> None:
     error = reply_error(ResponseError(f"{code} no"))
     assert str(error) == f"{code} no"
     assert not isinstance(error, Unavailable)
+
+
+def test_a_failure_without_words_is_told_by_its_kind() -> None:
+    assert str(broken_error(ConnectionResetError())).endswith("broke: ConnectionResetError")
+    assert str(connect_error(ConnectionRefusedError())).endswith("reached: ConnectionRefusedError")
+    assert str(broken_error(ValueError("the URL, perhaps"))).endswith("broke: ValueError")
 
 
 def test_what_a_server_repeats_of_a_command_is_not_told() -> None:
@@ -158,7 +167,7 @@ async def test_an_acquisition_that_was_refused_is_repeated(binding: RedisBinding
 
 async def test_an_idle_connection_that_was_closed_is_made_again(binding: RedisBinding) -> None:
     """H5: before anything is sent, so that not even an acquisition is in doubt."""
-    binding.options["retries"] = NO_RETRIES
+    binding.options["retries"] = RetryOptions(max_attempts=1)
     async with proxied(binding.url) as proxy:
         binding.url = proxy.url(binding.url)
         async with binding.open() as store:
@@ -173,7 +182,7 @@ async def test_an_idle_connection_that_was_closed_is_made_again(binding: RedisBi
 
 async def test_a_stalled_server_is_given_up(redis_server: str) -> None:
     """The call ends as Unavailable, and late replies reach nobody: the connection isn't used again."""
-    binding = RedisBinding(redis_server, retries=NO_RETRIES)
+    binding = RedisBinding(redis_server, retries=RetryOptions(max_attempts=1))
     async with proxied(binding.url) as proxy:
         binding.url = f"{proxy.url(binding.url)}?socket_timeout=0.2"
         async with binding.open() as store:
@@ -280,10 +289,11 @@ async def test_an_error_reply_is_its_own_calls(binding: RedisBinding) -> None:
 
 async def test_a_value_that_cannot_be_sent_fails_its_own_call(binding: RedisBinding) -> None:
     async with binding.open() as store:
+        await store.save(numbered(0))
         answers = await asyncio.gather(
-            store.save(numbered(0)), store.load("\ud800"), store.load("t"), return_exceptions=True
+            store.save(numbered(1)), store.load("\ud800"), store.load("t"), return_exceptions=True
         )
-        assert answers[0] == Saved(0)
+        assert answers[0] == Saved(1)
         assert isinstance(answers[1], InvalidRequest)
         assert answers[2] is not None
         with pytest.raises(InvalidRequest, match="isn't valid Unicode"):

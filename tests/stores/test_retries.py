@@ -9,11 +9,13 @@ import pytest
 
 from outcrop.stores import MemoryStore, NotLatest, Saved, StoreError, Unavailable
 from outcrop.stores.contract import sample
-from outcrop.stores.options import NO_RETRIES, RetryOptions
-from outcrop.stores.retries import Retries, settled
+from outcrop.stores.options import RetryOptions
+from outcrop.stores.retries import InDoubt, Retries, settled
 
 if TYPE_CHECKING:
     from outcrop.stores.port import SaveResult
+
+ONE_TRY = RetryOptions(max_attempts=1)
 
 
 class Failing:
@@ -58,7 +60,8 @@ async def test_waits_are_random_up_to_a_doubling_bound(jitter: float, waits: lis
 
 
 @pytest.mark.parametrize(
-    ("options", "calls"), [(RetryOptions(), 4), (RetryOptions(max_attempts=0), 1), (NO_RETRIES, 1)]
+    ("options", "calls"),
+    [(RetryOptions(), 4), (RetryOptions(max_attempts=0), 1), (ONE_TRY, 1)],
 )
 async def test_the_last_failure_is_told(options: RetryOptions, calls: int) -> None:
     """H2, H3."""
@@ -77,6 +80,31 @@ async def test_what_does_not_pass_is_not_repeated() -> None:
     assert (work.calls, work.waits) == (1, [])
 
 
+async def test_what_may_have_happened_is_not_done_twice() -> None:
+    """H9: what surely hasn't is done again."""
+    work = Failing(Unavailable("refused"), InDoubt("lost"), Unavailable("never raised"))
+    with pytest.raises(InDoubt, match="lost"):
+        await work.retries(RetryOptions()).run_at_most_once(work)
+    assert work.calls == 2
+    work = Failing(*[Unavailable(str(at)) for at in range(9)])
+    with pytest.raises(Unavailable, match="3"):
+        await work.retries(RetryOptions()).run_at_most_once(work)
+
+
+async def test_a_save_that_surely_did_not_happen_is_not_looked_for() -> None:
+    """H7: an equal row is another one's."""
+    store = MemoryStore()
+    await store.save(sample())
+    work = Failing(Unavailable("refused"))
+
+    async def attempt() -> SaveResult:
+        await work()
+        return await store.save(sample())
+
+    answer = await work.retries(RetryOptions()).save(attempt, lambda: settled(store, sample(), None))
+    assert answer == Saved(1)
+
+
 @pytest.mark.parametrize("expected", [None, 0])
 @pytest.mark.parametrize("lost", ["request", "answer"])
 async def test_a_save_in_doubt_happens_once(expected: int | None, lost: str) -> None:
@@ -84,7 +112,7 @@ async def test_a_save_in_doubt_happens_once(expected: int | None, lost: str) -> 
     store = MemoryStore()
     await store.save(sample(metadata={"by": "before"}))
     row = sample(metadata={"by": "us"})
-    work = Failing(Unavailable("lost"))
+    work = Failing(InDoubt("lost"))
 
     async def attempt() -> SaveResult:
         if lost == "request":

@@ -146,7 +146,7 @@ async def test_an_option_that_does_not_fit_is_named(url: str, said: str) -> None
         ("pool_size=0", "a Postgres store's pool size must be at least 1"),
         (
             "retry_max_delay=soon",
-            "the store's option 'retry_max_delay': 'soon' is not a duration: use a number",
+            "the store's option 'retry_max_delay' must be a duration: a number of seconds",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Real worker processes on a real broker and one SQLite file, and what is checked of them.
+"""Real worker processes on one broker and one store, and what is checked of them.
 
 `Cluster` starts, kills, stops and continues workers. The `check_…` functions look at the
 store, the journals and the outcomes topic afterwards and return violations as sentences.
@@ -6,16 +6,14 @@ store, the journals and the outcomes topic afterwards and return violations as s
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
-import time
 import uuid
 from collections import defaultdict
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, TopicPartition
 
 from outcrop.engine import Answer, Completed, Interrupted, Threads
-from outcrop.stores import MemoryStore, Row, ThreadQuery, WaitKind
-from outcrop.stores.sqlite import SqliteStore
+from outcrop.stores import MemoryStore, Row, ThreadQuery, ThreadState, WaitKind
 from outcrop.topics.codec import decode_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from outcrop.engine import CompiledGraph
+    from outcrop.stores import Store
     from outcrop.topics import Outcome
     from support.chaos_graph import Order
 
@@ -109,32 +107,24 @@ def journal(folder: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: float(line["at"]))
 
 
-def leases_held(storage: Path, owner: str) -> int:
-    """How many threads' live leases the worker of that name holds now; none before there is a store."""
-    query = "SELECT COUNT(*) FROM checkpoint_leases WHERE owner = ? AND expires_at > ?"
-    try:
-        with closing(sqlite3.connect(f"file:{storage}?mode=ro", uri=True, timeout=1)) as connection:
-            held: int = connection.execute(query, (owner, time.time() * 1000)).fetchone()[0]
-            return held
-    except sqlite3.OperationalError:
-        return 0
+async def leases_held(store: Store, owner: str) -> int:
+    """How many running threads the worker of that name holds now."""
+    running = await store.list_threads(ThreadQuery(states=frozenset({ThreadState.RUNNING}), limit=1000))
+    leases = await asyncio.gather(*(store.get_lease(summary.thread_id) for summary in running.threads))
+    return sum(lease is not None and lease.owner == owner for lease in leases)
 
 
-async def logs_of(storage: Path) -> dict[str, list[Row]]:
+async def logs_of(store: Store) -> dict[str, list[Row]]:
     """Every thread's whole log."""
-    store = await SqliteStore.open(str(storage))
-    try:
-        found: dict[str, list[Row]] = {}
-        cursor: str | None = None
-        while True:
-            page = await store.list_threads(ThreadQuery(limit=1000, cursor=cursor))
-            for summary in page.threads:
-                found[summary.thread_id] = list((await store.get_log(summary.thread_id, limit=1000)).entries)
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
-    finally:
-        await store.close()
+    found: dict[str, list[Row]] = {}
+    cursor: str | None = None
+    while True:
+        page = await store.list_threads(ThreadQuery(limit=1000, cursor=cursor))
+        for summary in page.threads:
+            found[summary.thread_id] = list((await store.get_log(summary.thread_id, limit=1000)).entries)
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
 
 
 def outcomes_of(bootstrap: str, topic: str) -> list[Outcome]:

@@ -22,7 +22,6 @@ from outcrop.stores.contract import sample
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from multiprocessing.connection import Connection
-    from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Barrier
 
     from outcrop.stores import Row
@@ -92,18 +91,25 @@ async def check_fenced_race(opener: Opener, rounds: int) -> None:
 
 
 def _raced(work: Callable[..., None], opener: Opener, rounds: int) -> list[Any]:
-    start, results = _CONTEXT.Barrier(len(NAMES)), _CONTEXT.Queue()
-    processes = [_CONTEXT.Process(target=work, args=(opener, name, rounds, start, results)) for name in NAMES]
-    for process in processes:
+    start = _CONTEXT.Barrier(len(NAMES))
+    pipes = [_CONTEXT.Pipe(duplex=False) for _ in NAMES]
+    processes = [
+        _CONTEXT.Process(target=work, args=(opener, name, rounds, start, sender))
+        for name, (_, sender) in zip(NAMES, pipes, strict=True)
+    ]
+    for process, (_, sender) in zip(processes, pipes, strict=True):
         process.start()
-    reports = [results.get(timeout=300) for _ in NAMES]
-    for process in processes:
+        sender.close()
+    reports: list[Any] = []
+    for process, (receiver, _) in zip(processes, pipes, strict=True):
+        with receiver:
+            reports.append(receiver.recv())  # EOFError: it died, and said why
         process.join(60)
         assert process.exitcode == 0
     return reports
 
 
-def race_conditional(opener: Opener, name: str, rounds: int, start: Barrier, results: Queue[object]) -> None:
+def race_conditional(opener: Opener, name: str, rounds: int, start: Barrier, sender: Connection) -> None:
     """Save at the same expected sequence as the other, round after round; report the rounds won."""
 
     async def race() -> None:
@@ -115,12 +121,12 @@ def race_conditional(opener: Opener, name: str, rounds: int, start: Barrier, res
                 row = sample(THREAD, Status.RUNNING, next_node="N", metadata={"by": name})
                 if await store.save(row, expected=sequence - 1) == Saved(sequence):
                     won.append(sequence)
-        results.put((name, won))
+        sender.send((name, won))
 
     asyncio.run(race())
 
 
-def race_fenced(opener: Opener, name: str, rounds: int, start: Barrier, results: Queue[object]) -> None:
+def race_fenced(opener: Opener, name: str, rounds: int, start: Barrier, sender: Connection) -> None:
     """Take the lease whenever it is free or expired, and save under it, late or not."""
 
     async def race() -> None:
@@ -139,7 +145,7 @@ def race_fenced(opener: Opener, name: str, rounds: int, start: Barrier, results:
                     result = await store.save(row, lease=lease, release=save == 1 and at % 3 == 0)
                     if isinstance(result, Saved):
                         saved.append((result.sequence, lease.token))
-        results.put((name, tokens, saved))
+        sender.send((name, tokens, saved))
 
     asyncio.run(race())
 
@@ -169,7 +175,7 @@ async def check_kills(opener: Opener, kills: int, *, writers: int = 1, leased: b
 
 
 async def _follow(store: Store, thread_id: str) -> None:
-    """Save the next row of a killed process's thread; what a server still does for it comes first or never."""
+    """Save the next row of a killed process's thread: a server's work for it comes first or never."""
     while True:
         latest = await store.load(thread_id)
         end = EMPTY_LOG if latest is None else latest.sequence

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from outcrop.stores.query import UnreadableThread
     from outcrop.stores.record import Checkpoint, Row
 
     from .cancellation import CancelToken
@@ -71,11 +72,13 @@ class Recovered(Generic[S]):
 class RecoverReport(Generic[S]):
     """What a sweep did; `refusal` says why it ended before its time, if it did.
 
-    `error` is the store's own, when that is why.
+    `error` is the store's own, when that is why. `unreadable` threads may be dead, and nobody
+    can tell: they want looking after.
     """
 
     recovered: list[Recovered[S]] = field(default_factory=list["Recovered[S]"])
     skipped: list[Skipped] = field(default_factory=list[Skipped])
+    unreadable: list[UnreadableThread] = field(default_factory=list["UnreadableThread"])
     refusal: str | None = None
     error: Exception | None = None
 
@@ -110,6 +113,7 @@ async def recover_stale(threads: Threads[S], options: RecoverOptions) -> Recover
             ):
                 return report
             await sweep.take(summary.thread_id)
+        report.unreadable.extend(page.unreadable)
         if page.next_cursor is None:
             return report
         query = replace(query, cursor=page.next_cursor)

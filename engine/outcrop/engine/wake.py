@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from outcrop.stores.query import ThreadSummary
+    from outcrop.stores.query import ThreadSummary, UnreadableThread
 
     from .cancellation import CancelToken
     from .threads import Threads
@@ -66,11 +66,13 @@ class Woken(Generic[S]):
 class WakeReport(Generic[S]):
     """What a sweep did; `refusal` says why it ended before its time, if it did.
 
-    `error` is the store's own, when that is why.
+    `error` is the store's own, when that is why. `unreadable` threads may be due, and nobody
+    can tell: they count for no limit, and want looking after.
     """
 
     woken: list[Woken[S]] = field(default_factory=list["Woken[S]"])
     skipped: list[Skipped] = field(default_factory=list[Skipped])
+    unreadable: list[UnreadableThread] = field(default_factory=list["UnreadableThread"])
     refusal: str | None = None
     error: Exception | None = None
 
@@ -105,6 +107,7 @@ async def wake_due(threads: Threads[S], options: WakeOptions) -> WakeReport[S]:
             if report.handled >= options.limit or is_told_to_stop(options.stop, options.options.cancellation):
                 return report
             await _wake(threads, summary, options.options, now, report)
+        report.unreadable.extend(page.unreadable)
         if page.next_cursor is None:
             return report
         query = replace(query, cursor=page.next_cursor)

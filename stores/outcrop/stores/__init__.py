@@ -26,7 +26,7 @@ from .port import (
     Saved,
     Store,
 )
-from .query import LogPage, ThreadPage, ThreadQuery, ThreadSummary
+from .query import LogPage, ThreadPage, ThreadQuery, ThreadSummary, UnreadableThread
 from .record import (
     Checkpoint,
     Decision,
@@ -79,6 +79,7 @@ __all__ = [
     "ThreadState",
     "ThreadSummary",
     "Unavailable",
+    "UnreadableThread",
     "Wait",
     "WaitKind",
     "open_store",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _LONGEST_THREAD_ID = 127  # bytes; in hex it is a file name, which has 255 at most
-_TRIES = (False, False, True)  # several, because a purge and a save may meet in a folder; the last one raises
+_TRIES = (*[False] * 19, True)  # many, because a purge and saves may meet in a folder; the last one raises
 
 
 class BlobStore(Protocol):
@@ -123,11 +123,19 @@ class FileBlobStore:
                 return
 
 
-async def filled(blobs: BlobStore, unfolded: Sequence[Unfolded]) -> list[Row]:
-    """The plain rows of one thread, their blobs fetched from here; raises `CorruptRow`."""
+async def filled(
+    unfolded: Sequence[Unfolded], own: Mapping[str, bytes], elsewhere: BlobStore | None
+) -> list[Row]:
+    """The plain rows of one thread; raises `CorruptRow`.
+
+    Their blobs are those in the store's `own` place and, where it hasn't all, `elsewhere`: rows
+    from before a folder was chosen stay readable.
+    """
     # What can't be a blob's name is as good as missing: `fill` says which row refers to it.
-    hashes = {name for name in blob_hashes(unfolded) if _HASH.fullmatch(name)}
-    contents = await blobs.get(unfolded[0].row.checkpoint.thread_id, hashes) if hashes else {}
+    missing = {name for name in blob_hashes(unfolded) - own.keys() if _HASH.fullmatch(name)}
+    contents = dict(own)
+    if missing and elsewhere is not None:
+        contents |= await elsewhere.get(unfolded[0].row.checkpoint.thread_id, missing)
     return [fill(entry, contents) for entry in unfolded]
 
 

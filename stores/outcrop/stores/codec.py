@@ -220,7 +220,7 @@ def _to_checkpoint(value: Any) -> Checkpoint:  # noqa: ANN401 - parsed JSON of a
         status=decode_status(_text(fields, "status")),
         suspended_node=_optional_text(fields, "suspended_node"),
         next_node=_optional_text(fields, "next_node"),
-        frozen_state=orjson.dumps(fields["frozen_state"]).decode(),
+        frozen_state=_state_text(fields["frozen_state"]),
         metadata=None if metadata is None else _to_metadata(metadata),
         created_at=_text(fields, "created_at"),
         resumed_at=_optional_text(fields, "resumed_at"),
@@ -229,6 +229,13 @@ def _to_checkpoint(value: Any) -> Checkpoint:  # noqa: ANN401 - parsed JSON of a
         wait=None if wait is None else _to_wait(wait),
         graph=None if graph is None else _to_graph(graph),
     )
+
+
+def _state_text(value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:  # orjson reads deeper than it writes
+        raise CorruptRow(f"a state in the checkpoint log can't be written again: {error}") from error
 
 
 def _to_metadata(value: Any) -> dict[str, str]:  # noqa: ANN401 - parsed JSON of any shape

@@ -7,7 +7,7 @@ graph's two) is written from the record and never read back for it, except the g
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .codec import (
     decode,
@@ -24,7 +24,7 @@ from .codec import (
 )
 from .deltas import ENCODED_VERSIONS, stored_version
 from .errors import CorruptRow
-from .query import ThreadSummary
+from .query import ThreadSummary, UnreadableThread
 from .record import Checkpoint, GraphIdentity, Row
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ Columns: TypeAlias = "tuple[Any, ...]"
 """sequence, thread_id, schema_version … graph_version, in the order of every adapter's `statements.sql`."""
 
 
-_NAMES = (
-    "sequence",
+COLUMNS: Final = (
     "thread_id",
     "schema_version",
     "status",
@@ -48,43 +47,52 @@ _NAMES = (
     "nested",
     "decision",
     "wait",
+    "wake_at",
     "graph_id",
     "graph_version",
 )
+"""What is written of a checkpoint, in the order of `to_parameters`."""
 
-
-_LISTED = (
-    *_NAMES[:6],
+_READ: Final = ("sequence", *(name for name in COLUMNS if name != "wake_at"))
+_LISTED: Final = (
+    "sequence",
+    "thread_id",
+    "schema_version",
+    "status",
+    "suspended_node",
+    "next_node",
     "checkpoint_version",
     "metadata",
     "updated_at",
     "state",
     "nested",
     "wait",
-    *_NAMES[13:],
+    "graph_id",
+    "graph_version",
 )
 
 
 def to_parameters(checkpoint: Checkpoint) -> dict[str, str | int | None]:
     """The parameters of the save statement that come from the record; raises `InvalidRequest`."""
     wait, graph, nested = checkpoint.innermost.wait, checkpoint.graph, checkpoint.nested
-    return {
-        "thread_id": checkpoint.thread_id,
-        "schema_version": checkpoint.schema_version,
-        "status": checkpoint.status.value,
-        "suspended_node": checkpoint.suspended_node,
-        "next_node": checkpoint.next_node,
-        "frozen_state": checkpoint.frozen_state,
-        "metadata": encode_metadata(checkpoint.metadata),
-        "created_at": checkpoint.created_at,
-        "resumed_at": checkpoint.resumed_at,
-        "nested": None if nested is None else encode(nested),
-        "decision": encode_decision(checkpoint.decision),
-        "wait": encode_wait(checkpoint.wait),
-        "wake_at": None if wait is None else wait.wake_at,
-        "graph_id": None if graph is None else graph.id,
-        "graph_version": None if graph is None else graph.version,
-    }
+    values = (
+        checkpoint.thread_id,
+        checkpoint.schema_version,
+        checkpoint.status.value,
+        checkpoint.suspended_node,
+        checkpoint.next_node,
+        checkpoint.frozen_state,
+        encode_metadata(checkpoint.metadata),
+        checkpoint.created_at,
+        checkpoint.resumed_at,
+        None if nested is None else encode(nested),
+        encode_decision(checkpoint.decision),
+        encode_wait(checkpoint.wait),
+        None if wait is None else wait.wake_at,
+        None if graph is None else graph.id,
+        None if graph is None else graph.version,
+    )
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def from_columns(columns: Columns) -> Row:
@@ -96,13 +104,24 @@ def from_columns(columns: Columns) -> Row:
         return row
 
 
-def summary_from_columns(columns: Columns) -> ThreadSummary:
+def listed(columns: Columns) -> ThreadSummary | UnreadableThread:
     """A listing's row: a thread's head with what else its latest row says beside its state.
 
-    The columns are sequence, thread_id, schema_version, status, suspended_node, next_node, the
-    version inside an envelope (None for a plain row), metadata, updated_at, state, nested,
-    wait, graph_id, graph_version. Raises `CorruptRow`.
+    The columns are those of `_LISTED`; `checkpoint_version` is the one inside an envelope, None
+    for a plain row.
     """
+    try:
+        return _summary(columns)
+    except CorruptRow as error:
+        return UnreadableThread(
+            thread_id=str(columns[1]),
+            sequence=columns[0],
+            updated_at=str(columns[8]),
+            reason=str(error),
+        )
+
+
+def _summary(columns: Columns) -> ThreadSummary:
     sequence, thread_id, version, status, suspended, next_node, inner, metadata, *rest = columns
     updated_at, state, nested, wait, graph_id, graph_version = rest
     version = stored_version(thread_id, sequence, version, inner)
@@ -143,7 +162,7 @@ def _check_kinds(columns: Columns, names: tuple[str, ...]) -> None:
 
 
 def _row(columns: Columns) -> Row:
-    _check_kinds(columns, _NAMES)
+    _check_kinds(columns, _READ)
     sequence, thread_id, version, status, suspended, next_node, frozen_state, *rest = columns
     metadata, created_at, resumed_at, nested, decision, wait, graph_id, graph_version = rest
     checkpoint = Checkpoint(

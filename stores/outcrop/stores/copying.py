@@ -13,13 +13,13 @@ from collections import Counter
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from .codec import encode, same_as
 from .errors import StoreError, Unavailable
 from .instants import parse_instant
 from .port import EMPTY_LOG, Saved
-from .query import MAX_PAGE
+from .query import MAX_PAGE, UnreadableThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .query import ThreadQuery, ThreadSummary
     from .record import Row
 
+_Listed: TypeAlias = "ThreadSummary | UnreadableThread"
+
 _AT_ONCE: Final = 8
 _FIRST_PAGE: Final = 16
 _PAGE_BYTES: Final = 4_000_000
@@ -35,7 +37,10 @@ _PAGE_BYTES: Final = 4_000_000
 
 
 class CopyResult(StrEnum):
-    """What came of one thread; the first three leave it whole in the target."""
+    """What came of one thread; the first three leave all that the source has of it in the target.
+
+    `PRESENT` is also a thread that vanished from the source after it was listed: there is nothing to copy.
+    """
 
     COPIED = "copied"
     PRESENT = "present"
@@ -123,7 +128,12 @@ async def copy_threads(
                     thread = await anext(threads, None)
                 if thread is None:
                     return
-                done = await _copied(source, target, thread.thread_id, watcher)
+                if isinstance(thread, UnreadableThread):
+                    done = ThreadCopy(
+                        thread_id=thread.thread_id, result=CopyResult.FAILED, reason=thread.reason
+                    )
+                else:
+                    done = await _copied(source, target, thread.thread_id, watcher)
                 report.add(done)
                 watcher.finished(done)
 
@@ -225,19 +235,19 @@ class _LogCopy:
             self._watcher.appended(rows, size)
 
 
-async def _threads(source: Store, query: ThreadQuery) -> AsyncGenerator[ThreadSummary]:
+async def _threads(source: Store, query: ThreadQuery) -> AsyncGenerator[_Listed]:
     async with aclosing(_listed(source, query)) as pages:
         async for page in pages:
             for thread in page:
                 yield thread
 
 
-async def _listed(source: Store, query: ThreadQuery) -> AsyncGenerator[tuple[ThreadSummary, ...]]:
+async def _listed(source: Store, query: ThreadQuery) -> AsyncGenerator[tuple[_Listed, ...]]:
     """All pages of a listing; one may be empty and still have others after it."""
     cursor: str | None = None
     while True:
         page = await source.list_threads(replace(query, limit=MAX_PAGE, cursor=cursor))
-        yield page.threads
+        yield (*page.threads, *page.unreadable)
         cursor = page.next_cursor
         if cursor is None:
             return

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 def _duration(value: object) -> object:
+    if isinstance(value, timedelta) and value < timedelta():
+        raise ValueError("a duration can't be below zero")
     if not isinstance(value, str | int | float):
         return value
     try:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from .blobs import BlobStore
     from .encoding import Encoder, Stored
-    from .group_commit import Save
     from .port import SaveResult
     from .record import Checkpoint
+    from .save import Save
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,11 @@ class EncodedSaves:
                 self._encoder.forget(save.checkpoint.thread_id)
             raise
         for save, form, answer in zip(saves, forms, answers, strict=True):
-            if isinstance(answer, Saved):
+            if not isinstance(answer, Saved):
+                self._encoder.forget(save.checkpoint.thread_id)
+            elif form.latest is not None:  # else there is nothing to remember, and a token isn't for nothing
                 token = self._token_of(form.checkpoint)
                 self._encoder.saved(save.checkpoint, form, answer.sequence, token)
-            else:
-                self._encoder.forget(save.checkpoint.thread_id)
         return answers
 
     async def _with_blobs_out(self, forms: Sequence[Stored]) -> Sequence[Stored]:

@@ -19,29 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from .port import SaveResult
-    from .record import Checkpoint, Lease
+    from .save import Save
 
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """One call of `CheckpointStore.save`, its arguments checked."""
-
-    checkpoint: Checkpoint
-    expected: int | None = None
-    lease: Lease | None = None
-    release: bool = False
-
-    @property
-    def token(self) -> int | None:
-        """The lease token that must be the thread's latest, if any."""
-        return None if self.lease is None else self.lease.token
-
-
-Flush: TypeAlias = "Callable[[Sequence[Save]], Awaitable[Sequence[SaveResult | StoreError]]]"
+Flushed: TypeAlias = "SaveResult | StoreError | None"
+Flush: TypeAlias = "Callable[[Sequence[Save]], Awaitable[Sequence[Flushed]]]"
 """Appends saves in order, in one transaction, and answers each when that is committed.
 
 Where it raises, nothing is written, or, after `Unavailable`, all of it or nothing (its own
-retries are over). A save that failed by itself is answered with its error.
+retries are over). A save that failed by itself is answered with its error; of several that
+weren't written and of which any may be at fault, each is answered with None, to be flushed alone.
 """
 
 
@@ -113,29 +99,37 @@ class GroupCommit:
         return batch
 
     async def _settle(self, batch: Sequence[_Queued]) -> None:
+        answers: Sequence[Flushed | Exception]
         try:
             answers = await self._flush([queued.save for queued in batch])
-        except Unavailable as error:
-            _answer(batch, [error] * len(batch))
         except Exception as error:  # noqa: BLE001 - whatever it is, each save's caller gets it
             if len(batch) == 1:
-                _answer(batch, [error])
-                return
-            for queued in batch:  # each alone, so that only the one at fault fails
-                await self._settle([queued])
+                answers = [error]
+            elif isinstance(error, Unavailable):
+                answers = each_its_own(error, len(batch))
+            else:
+                answers = [None] * len(batch)
         except BaseException:  # the event loop ends
             for queued in batch:
                 queued.answer.cancel()
             raise
-        else:
-            _answer(batch, answers)
+        for queued, answer in zip(batch, answers, strict=True):
+            if answer is not None:
+                _answer(queued, answer)
+        for queued, answer in zip(batch, answers, strict=True):
+            if answer is None:  # alone, so that only the one at fault fails
+                await self._settle([queued])
 
 
-def _answer(batch: Sequence[_Queued], answers: Sequence[SaveResult | Exception]) -> None:
-    for queued, answer in zip(batch, answers, strict=True):
-        if queued.answer.done():
-            continue  # its caller gave up meanwhile
-        if isinstance(answer, Exception):
-            queued.answer.set_exception(answer)
-        else:
-            queued.answer.set_result(answer)
+def each_its_own(error: Unavailable, count: int) -> list[Unavailable]:
+    """As many errors of the same words: one that is raised in several callers gets all their tracebacks."""
+    return [Unavailable(str(error)) for _ in range(count)]
+
+
+def _answer(queued: _Queued, answer: SaveResult | Exception) -> None:
+    if queued.answer.done():
+        return  # its caller gave up meanwhile
+    if isinstance(answer, Exception):
+        queued.answer.set_exception(answer)
+    else:
+        queued.answer.set_result(answer)

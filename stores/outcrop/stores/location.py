@@ -205,7 +205,13 @@ def locate(url: str) -> Location:
 
 
 def _path(path: str) -> str:
-    """A bare path: it takes no options, so that a file's name may not turn into one unseen."""
+    """A bare path: it takes no options, so that a file's name may not turn into one unseen.
+
+    A server's URL that is slightly off (a blank before it, quotes around it, no colon) is no
+    path: as one it would be repeated in messages, password and all.
+    """
+    if "://" in path or ("//" in path and "@" in path):
+        raise InvalidRequest(f"that is neither a file's path nor a store's URL: {_SUPPORTED}")
     if "?" in path:
         raise InvalidRequest(
             "a file's path takes no options: write sqlite:///FILE?OPTION=VALUE (and %3F for a ? in its name)"

@@ -135,10 +135,14 @@ class MemoryStore:
         check_query(query)
         matches = matcher(query)
         with self._lock:
-            heads = [Row(len(log) - 1, _copied(*log[-1])) for log in self._logs.values()]
-        found = [head for head in heads if matches(head.checkpoint)]
-        found.sort(key=lambda head: (head.checkpoint.updated_at, head.checkpoint.thread_id), reverse=True)
-        return page_of_threads([summary_of(row) for row in found[: query.limit + 1]], query.limit)
+            heads = [(len(log) - 1, *log[-1]) for log in self._logs.values()]
+        if query.metadata:  # the store's own copy is what counts
+            heads = [(at, replace(head, metadata=metadata), metadata) for at, head, metadata in heads]
+        found = [head for head in heads if matches(head[1])]
+        found.sort(key=lambda head: (head[1].updated_at, head[1].thread_id), reverse=True)
+        page = found[: query.limit + 1]
+        threads = [summary_of(Row(at, _copied(head, metadata))) for at, head, metadata in page]
+        return page_of_threads(threads, query.limit)
 
     async def get_log(self, thread_id: str, *, after: int | None = None, limit: int = 100) -> LogPage:
         check_limit(limit)

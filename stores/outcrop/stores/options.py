@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .errors import InvalidRequest
 
@@ -32,6 +32,9 @@ class RetryOptions:
         """The longest wait, in seconds, after that many failures (from 1)."""
         # 2**30 times any delay that makes sense is over any cap that does.
         return min(self.initial_delay * (1 << min(failures - 1, 30)), self.max_delay).total_seconds()
+
+
+DEFAULT_RETRIES: Final = RetryOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,7 +133,8 @@ class CheckpointQuery(Protocol):
         """One page of threads, newest first by (updated_at, thread_id).
 
         A page may be short, even empty, and still have a cursor; only a missing cursor
-        is the end. Raises `InvalidRequest` for a bad limit, cursor or filter.
+        is the end. A row that breaks the format is told in the page's `unreadable`. Raises
+        `InvalidRequest` for a bad limit, cursor or filter.
         """
         ...
 

@@ -63,12 +63,27 @@ class ThreadSummary:
     graph: GraphIdentity | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableThread:
+    """A thread of a listing whose latest row breaks the format; `reason` says how."""
+
+    thread_id: str
+    sequence: int
+    updated_at: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadPage:
-    """One page of a listing; `next_cursor` None is the end."""
+    """One page of a listing; `next_cursor` None is the end.
+
+    A row that can't be read keeps nobody from the others: its thread is in `unreadable`, though
+    it may not be one that the query asked for.
+    """
 
     threads: tuple[ThreadSummary, ...]
     next_cursor: str | None
+    unreadable: tuple[UnreadableThread, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +152,11 @@ def page_of_log(entries: tuple[Row, ...], limit: int) -> LogPage:
     return LogPage(entries, entries[-1].sequence if len(entries) == limit else None)
 
 
-def page_of_threads(threads: Sequence[ThreadSummary], limit: int) -> ThreadPage:
+def page_of_threads(found: Sequence[ThreadSummary | UnreadableThread], limit: int) -> ThreadPage:
     """A listing page out of up to `limit` + 1 threads: one more means there is a next page."""
-    if len(threads) <= limit:
-        return ThreadPage(tuple(threads), None)
-    last = threads[limit - 1]
-    return ThreadPage(tuple(threads[:limit]), encode_cursor(last.updated_at, last.thread_id))
+    page, last = found[:limit], found[limit - 1] if len(found) > limit else None
+    return ThreadPage(
+        tuple(thread for thread in page if isinstance(thread, ThreadSummary)),
+        None if last is None else encode_cursor(last.updated_at, last.thread_id),
+        tuple(thread for thread in page if isinstance(thread, UnreadableThread)),
+    )

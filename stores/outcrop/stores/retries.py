@@ -1,8 +1,8 @@
 """Repeating calls that met a passing failure, and finding out what a doubtful save came to.
 
 Owns when a call is repeated and how long it waits first. Which failures pass is each
-backend's `classify`; whether an attempt may have been committed is each adapter's to say.
-Knows no backend.
+backend's `classify`: it raises `InDoubt` where the call may have happened, and a plain
+`Unavailable` where surely nothing was done. Knows no backend.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class InDoubt(Unavailable):
+    """The call was sent and its answer is missing: it may or may not have happened, or still be at it."""
+
+
 class Rows(Protocol):
     """What settling a doubtful save reads."""
 
@@ -49,15 +53,11 @@ class Retries:
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do `work`, again after each `Unavailable`; raises the last one when the attempts run out."""
-        failures = 0
-        while True:
-            try:
-                return await work()
-            except Unavailable:
-                failures += 1
-                if failures >= self.options.max_attempts:
-                    raise
-            await self.sleep(self.uniform() * self.options.bound(failures))
+        return await self._run(work, at_most_once=False)
+
+    async def run_at_most_once(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The same for what mustn't happen twice: not again after `InDoubt`, which is raised."""
+        return await self._run(work, at_most_once=True)
 
     async def save(
         self,
@@ -77,7 +77,7 @@ class Retries:
                 return settled
             try:
                 result = await attempt()
-            except Unavailable:
+            except InDoubt:
                 in_doubt = True
                 raise
             if in_doubt and not isinstance(result, Saved):
@@ -85,6 +85,17 @@ class Retries:
             return result
 
         return await self.run(once)
+
+    async def _run(self, work: Callable[[], Awaitable[T]], *, at_most_once: bool) -> T:
+        failures = 0
+        while True:
+            try:
+                return await work()
+            except Unavailable as error:
+                failures += 1
+                if failures >= self.options.max_attempts or (at_most_once and isinstance(error, InDoubt)):
+                    raise
+            await self.sleep(self.uniform() * self.options.bound(failures))
 
 
 async def settled(rows: Rows, checkpoint: Checkpoint, expected: int | None) -> SaveResult | None:

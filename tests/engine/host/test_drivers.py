@@ -285,6 +285,10 @@ def refused(world: World) -> Sequence[tuple[Driver, str]]:
         (RecoveryDriver(durable, RecoverySettings(max_recoveries=0), runs=LEASED), "max_recoveries must be"),
         (RetentionDriver(world.store), "the retention driver needs an older_than: "),
         (
+            RetentionDriver(world.store, RetentionSettings.model_construct(older_than=-DAY)),
+            "the retention driver needs an older_than: ",
+        ),
+        (
             RetentionDriver(world.store, RetentionSettings(interval=zero, older_than=DAY)),
             "the retention driver's interval must be more than zero",
         ),
@@ -304,7 +308,7 @@ async def _nothing(stop: CancelToken) -> None:
     """A task's work."""
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(13))
 async def test_what_a_driver_lacks_refuses_the_start(number: int) -> None:
     """O7."""
     world, started = World(), list[str]()

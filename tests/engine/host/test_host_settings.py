@@ -143,3 +143,9 @@ def test_what_cannot_be_read_is_told_all_at_once_by_key() -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         setattr(HostSettings.of({}).wake, "batch_size", 3)  # noqa: B010 - a type checker refuses it otherwise
+
+
+def test_a_duration_below_zero_is_refused_however_it_comes() -> None:
+    for value in (-5, "-5s", timedelta(days=-5)):
+        with pytest.raises(InvalidRequest, match=r"retention\.older_than"):
+            HostSettings.of({"retention": {"older_than": value}})

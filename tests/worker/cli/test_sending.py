@@ -13,7 +13,10 @@ from uuid import uuid4
 
 import pytest
 
+from outcrop.engine import Graph
+from outcrop.worker import load_settings
 from outcrop.worker.cli import main
+from outcrop.worker.dev import hints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,6 +116,18 @@ def test_dev_says_what_to_type(dev: Dev) -> None:
     assert f"{run} {dev.bootstrap}" in dev.said
     assert "field 'amount'" in dev.said
     assert f"outcrop thread list --storage {dev.store}" in dev.said
+
+
+def test_dev_repeats_no_password() -> None:
+    graph = Graph(dict[str, Any], id="orders")
+    graph.node(name="a")(_nothing)
+    settings = load_settings({"bootstrap": "b:1", "store": "postgres://user:secret@h/d"}, environment={})
+    told = "\n".join(hints([graph.compile()], settings))
+    assert "outcrop thread list" in told
+    assert "secret" not in told
+
+
+async def _nothing(_: dict[str, Any]) -> None: ...
 
 
 def test_run_and_wait(send: Sender, thread_id: str) -> None:

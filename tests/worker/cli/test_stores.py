@@ -223,6 +223,10 @@ def _operators_choice(url: str, missing: list[str]) -> list[str]:
         ("redis://:secret@127.0.0.1:1/0?nonsense=secret", 2),
         ("rediss://:secret@127.0.0.1:x/0", 2),
         ("oracle://scott:secret@db/x", 2),
+        (" postgres://user:secret@h/d", 2),
+        ('"postgres://user:secret@h/d"', 2),
+        ("OUTCROP_STORE=postgres://user:secret@h/d", 2),
+        ("postgres//user:secret@h/d", 2),
     ],
 )
 @pytest.mark.parametrize("verb", ["list", "check", "copy"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from outcrop.engine.cancellation import CancelToken
+from outcrop.stores import ThreadPage, UnreadableThread
 from outcrop.stores.record import GraphIdentity
 from outcrop.topics.codec import decode_command
 from outcrop.topics.messages import OutcomeStatus, Recover, Wake
@@ -57,6 +59,28 @@ class Drivers:
     def sightings(self) -> list[tuple[str, str, int]]:
         commands = (each for each in self.sent if isinstance(each, Wake | Recover))
         return [(each.type.value, each.thread_id, each.sequence) for each in commands]
+
+
+@pytest.mark.parametrize("kind", ["wake", "recovery"])
+async def test_a_row_that_cannot_be_read_keeps_nobody_from_the_others_and_is_told_once(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    drivers = Drivers(world)
+    await world.store.save(checkpoint("interrupted", wait=timer("2020-01-01T00:00:00Z")))
+    await world.store.save(checkpoint("running", thread_id="dead"))
+    listed = world.store.list_threads
+    unreadable = UnreadableThread(thread_id="broken", sequence=3, updated_at="", reason="a strange wait")
+
+    async def with_another(query: Any) -> ThreadPage:
+        return replace(await listed(query), unreadable=(unreadable,))
+
+    world.store.list_threads = with_another  # type: ignore[method-assign]  # as another engine's row would
+    for _ in range(2):
+        await getattr(drivers, kind).round()
+    assert drivers.sightings == [("wake", "t", 0) if kind == "wake" else ("recover", "dead", 0)]
+    told = [record for record in caplog.records if record.getMessage() == "row_unreadable"]
+    assert [vars(record)["fields"]["thread"] for record in told] == ["broken"]
 
 
 async def test_due_threads_get_a_wake_that_fires_them() -> None:

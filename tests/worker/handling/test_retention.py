@@ -113,6 +113,7 @@ def test_its_settings_come_from_all_layers() -> None:
         ({"retention_older_than": "99999d"}, "retention_older_than"),
         ({"retention_older_than": "1d", "retention_states": "gone"}, "retention_states"),
         ({"retention_older_than": "1d", "retention_states": ""}, "retention_states"),
+        ({"retention_states": "completed,running"}, "retention_states has running"),
         ({"retention_older_than": "1d", "retention_batch_size": 0}, "retention_batch_size"),
         ({"retention_older_than": "1d", "retention_batch_size": 1001}, "retention_batch_size"),
         ({"retention_older_than": "1d", "retention_interval": 0}, "retention_interval"),

@@ -10,6 +10,7 @@ import shlex
 from typing import TYPE_CHECKING, Protocol
 
 from outcrop.engine import StateError
+from outcrop.stores.location import Engine, locate
 from outcrop.topics import EmbeddedBroker
 
 from .app import load_graphs, run
@@ -48,15 +49,17 @@ def develop(graphs_at: str, configure: Configure, *, say: Callable[[str], None])
 def hints(graphs: Sequence[CompiledGraph[Any]], settings: Settings) -> list[str]:
     """What to type next: a command to send, outcomes to follow, threads to look at."""
     broker = f"--bootstrap {settings.bootstrap}"
-    store = f"--storage {shlex.quote(settings.store.get_secret_value())}"
+    url = settings.store.get_secret_value()
+    is_file = locate(url).engine is Engine.SQLITE  # any other URL may hold a password
+    store = f" --storage {shlex.quote(url)}" if is_file else "    (OUTCROP_STORAGE: the store's URL)"
     return [
         f"an embedded broker is at {settings.bootstrap}: for trying things out, it guarantees nothing",
         "start a thread from another terminal:",
         *(line for graph in graphs for line in _run_hint(graph, broker)),
         "then look at it:",
         f"  outcrop outcomes --from-start {broker}",
-        f"  outcrop thread list {store}",
-        "Ctrl-C stops the worker; the threads stay in the file",
+        f"  outcrop thread list{store}",
+        "Ctrl-C stops the worker; the threads stay in the store",
     ]
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "OUTCROP_"
 CONFIG: Final = "OUTCROP_CONFIG"
 TTLS_BEFORE_A_PURGE: Final = 10
+_LIVE: Final = frozenset({ThreadState.RUNNING, ThreadState.RESUMED, ThreadState.INTERRUPTED})
 
 
 def _listed(value: object) -> object:
@@ -143,6 +144,8 @@ class Settings(BaseModel):
             raise ValueError("max_poll_interval must be at least twice handover_timeout and shutdown_timeout")
         if self.session_timeout > self.max_poll_interval:
             raise ValueError("max_poll_interval must not be below session_timeout")
+        if live := sorted({*self.retention_states} & _LIVE):
+            raise ValueError(f"retention_states has {', '.join(live)}: such threads are not finished")
         if self.retention_older_than and self.retention_older_than < self.lease_ttl * TTLS_BEFORE_A_PURGE:
             raise ValueError(
                 f"retention_older_than must be at least {TTLS_BEFORE_A_PURGE} lease_ttls: a purge restarts a"

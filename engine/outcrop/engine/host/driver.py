@@ -6,6 +6,7 @@ gives it both.
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from outcrop.engine.wake import WakeReport
 
 S = TypeVar("S")
+
+_log = logging.getLogger(__name__)
 
 Done: TypeAlias = "Callable[[int], None]"
 """Told how many threads a driver has just dealt with."""
@@ -58,7 +61,11 @@ def schedule_refusal(driver: str, interval: timedelta, batch_size: int | None = 
 
 
 def check_sweep(report: WakeReport[S] | RecoverReport[S]) -> None:
-    """Raise what ended a sweep before its time, if anything did."""
+    """Tell of the rows that a sweep couldn't read, and raise what ended it before its time, if anything."""
+    for thread in report.unreadable:
+        _log.error(
+            "row %d of thread '%s' can't be read: %s", thread.sequence, thread.thread_id, thread.reason
+        )
     if report.error is not None:
         raise report.error
     if report.refusal is not None:

@@ -26,7 +26,7 @@ def purge_refusal(driver: str, settings: PurgeSettings) -> str | None:
     """Why a driver can't purge by these settings, or None when it can. Pure."""
     if (refused := schedule_refusal(driver, settings.interval, settings.batch_size)) is not None:
         return refused
-    if not settings.older_than:
+    if settings.older_than is None or settings.older_than <= timedelta():
         return f"the {driver} driver needs an older_than: it purges nothing without an age to go by"
     if settings.older_than > OLDEST:
         return f"the {driver} driver's older_than must be at most {OLDEST.days} days"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from outcrop.stores.errors import InvalidRequest
@@ -85,6 +85,21 @@ async def limits_are_checked(store: Store) -> None:
     for limit in (0, 1001):
         message = f"a page size must be between 1 and 1000, not {limit}"
         await refused(store.purge(_CUTOFF, states=_FINISHED, limit=limit), InvalidRequest, message)
+
+
+@capability.case
+async def a_time_without_a_zone_is_a_callers_bug(store: Store) -> None:
+    """Read as local time, it would purge what finished just now."""
+    await store.save(sample())
+    naive = (_CUTOFF + timedelta(days=36_500)).replace(tzinfo=None)
+    await refused(store.purge(naive, states=_FINISHED), InvalidRequest, "a time needs a time zone")
+    for query in (
+        ThreadQuery(updated_after=naive),
+        ThreadQuery(updated_before=naive),
+        ThreadQuery(due_by=naive),
+    ):
+        await refused(store.list_threads(query), InvalidRequest, "a time needs a time zone")
+    assert await store.load("t") is not None
 
 
 @capability.timed_case

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self
 
 from outcrop.stores.errors import InvalidRequest
-from outcrop.stores.options import RetryOptions
-from outcrop.stores.postgres.classify import InDoubt
+from outcrop.stores.opening import closed_on_failure
+from outcrop.stores.options import DEFAULT_RETRIES
 from outcrop.stores.postgres.database import Access, Database
 from outcrop.stores.postgres.migrate import Component, migrate
 from outcrop.stores.statements import named_statements
@@ -21,6 +21,7 @@ from .timestamps import parse_timestamp, timestamp_text
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from outcrop.stores.options import RetryOptions
     from outcrop.stores.postgres.session import Session
 
     from .port import HistoryStore
@@ -42,7 +43,7 @@ class PostgresHistoryStore:
         auto_migrate: bool = True,
         pool_size: int = 16,
         prepared: bool = True,
-        retries: RetryOptions = RetryOptions(),  # noqa: B008 - a frozen value
+        retries: RetryOptions = DEFAULT_RETRIES,
     ) -> Self:
         """Connect, creating the table and the function when missing.
 
@@ -50,11 +51,8 @@ class PostgresHistoryStore:
         transaction mode. Raises `NewerSchema` for a database of a newer build.
         """
         database = Database(Access(url=url, prepared=prepared, pool_size=pool_size, retries=retries))
-        try:
+        async with closed_on_failure(database):
             await database.run_patiently(lambda session: migrate(session, COMPONENTS, allowed=auto_migrate))
-        except BaseException:
-            await database.close()
-            raise
         return cls(database)
 
     async def append(self, session_id: str, message: Message) -> None:
@@ -66,17 +64,7 @@ class PostgresHistoryStore:
                 )
         timestamp = timestamp_text(message.timestamp, zone="Z")
         arguments = (session_id, str(message.role), message.content, timestamp)
-
-        async def once() -> InDoubt | None:
-            try:
-                await self._database.once(lambda session: session.fetch(_SQL["append"], *arguments))
-            except InDoubt as error:
-                return error
-            return None
-
-        doubt = await self._database.whole(self._database.retries.run(once))
-        if doubt is not None:
-            raise doubt
+        await self._database.run_at_most_once(lambda session: session.fetch(_SQL["append"], *arguments))
 
     async def get_history(self, session_id: str, limit: int) -> tuple[Message, ...]:
         check_history_limit(limit)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Self, cast
 
 import orjson
 
+from outcrop.stores.calls import Calls
 from outcrop.stores.codec import parse
-from outcrop.stores.errors import CorruptRow, Unavailable
-from outcrop.stores.options import RetryOptions
-from outcrop.stores.redis.classify import Refused
+from outcrop.stores.errors import CorruptRow
+from outcrop.stores.opening import closed_on_failure
+from outcrop.stores.options import DEFAULT_RETRIES
 from outcrop.stores.redis.pipeline import Pipeline
 from outcrop.stores.retries import Retries
 
@@ -20,6 +21,8 @@ from .port import Message, check_history_limit, check_message, role_of
 from .timestamps import parse_timestamp, timestamp_text
 
 if TYPE_CHECKING:
+    from outcrop.stores.options import RetryOptions
+
     from .port import HistoryStore
 
 
@@ -30,6 +33,7 @@ class RedisHistoryStore:
         self._pipeline = pipeline
         self._prefix = prefix
         self._retries = retries
+        self._calls = Calls()
 
     @classmethod
     async def open(
@@ -37,16 +41,13 @@ class RedisHistoryStore:
         url: str,
         *,
         prefix: str = "strata",
-        retries: RetryOptions = RetryOptions(),  # noqa: B008 - a frozen value
+        retries: RetryOptions = DEFAULT_RETRIES,
     ) -> Self:
         """Connect. Raises `StoreError`."""
         pipeline = Pipeline(url)
         store = cls(pipeline, prefix, Retries(options=retries))
-        try:
+        async with closed_on_failure(store):
             await store._retries.run(lambda: pipeline.call("PING"))
-        except BaseException:
-            await pipeline.close()
-            raise
         return store
 
     async def append(self, session_id: str, message: Message) -> None:
@@ -58,19 +59,11 @@ class RedisHistoryStore:
                 "timestamp": timestamp_text(message.timestamp, zone="Z"),
             }
         )
-
-        async def once() -> Unavailable | None:
-            try:
-                await self._pipeline.call("RPUSH", self._key(session_id), element)
-            except Refused:
-                raise
-            except Unavailable as error:
-                return error
-            return None
-
-        doubt = await self._retries.run(once)
-        if doubt is not None:
-            raise doubt
+        await self._calls.whole(
+            self._retries.run_at_most_once(
+                lambda: self._pipeline.call("RPUSH", self._key(session_id), element)
+            )
+        )
 
     async def get_history(self, session_id: str, limit: int) -> tuple[Message, ...]:
         check_history_limit(limit)
@@ -84,6 +77,7 @@ class RedisHistoryStore:
 
     async def close(self) -> None:
         """Disconnect after the calls before; idempotent."""
+        await self._calls.close()
         await self._pipeline.close()
 
     def _key(self, session_id: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from outcrop.stores.errors import InvalidRequest
+from outcrop.stores.opening import closed_on_failure
 from outcrop.stores.sqlite.database import Database
 from outcrop.stores.statements import named_statements
 
@@ -36,11 +37,8 @@ class SqliteHistoryStore:
         if str(path) in {"", ":memory:"}:
             raise InvalidRequest("a SQLite history needs a file: use InProcessHistoryStore for one without")
         database = await Database.open(path)
-        try:
+        async with closed_on_failure(database):
             await database.call(lambda connection: connection.execute(_SQL["table"]))
-        except BaseException:
-            await database.close()
-            raise
         return cls(database)
 
     async def append(self, session_id: str, message: Message) -> None:

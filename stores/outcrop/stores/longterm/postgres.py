@@ -6,7 +6,6 @@ the format's DDL lock, in one transaction, so a refused open leaves nothing behi
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import orjson
@@ -14,7 +13,9 @@ import orjson
 from outcrop.stores.errors import InvalidRequest
 from outcrop.stores.instants import instant_text
 from outcrop.stores.leases import system_now
-from outcrop.stores.options import RetryOptions
+from outcrop.stores.opening import closed_on_failure
+from outcrop.stores.options import DEFAULT_RETRIES
+from outcrop.stores.postgres.arguments import has_escaped_nul
 from outcrop.stores.postgres.database import Access, Database
 from outcrop.stores.postgres.numbers import with_fixed_floats
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from outcrop.stores.options import RetryOptions
     from outcrop.stores.postgres.session import Session
 
     from .hnsw import Hnsw
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from .record import Listing, Purge, Record, RecordKey, RecordPage, Search
 
 _JSON: Final = frozenset({"content", "metadata"})
-_ESCAPED_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class PostgresLongTermStore:
@@ -59,7 +60,7 @@ class PostgresLongTermStore:
         auto_migrate: bool = True,
         pool_size: int = 16,
         prepared: bool = True,
-        retries: RetryOptions = RetryOptions(),  # noqa: B008 - a frozen value
+        retries: RetryOptions = DEFAULT_RETRIES,
         clock: Callable[[], datetime] = system_now,
     ) -> Self:
         """Connect, creating the extension, the table (`name` or `schema.name`) and the index when missing.
@@ -72,11 +73,8 @@ class PostgresLongTermStore:
         check_dimensions(dimensions)
         schema = Schema(table, dimensions, hnsw)
         database = Database(Access(url=url, prepared=prepared, pool_size=pool_size, retries=retries))
-        try:
+        async with closed_on_failure(database):
             await database.run_patiently(lambda session: schema.prepare(session, allowed=auto_migrate))
-        except BaseException:
-            await database.close()
-            raise
         return cls(database, schema, clock)
 
     async def upsert(self, record: Record) -> None:
@@ -151,7 +149,7 @@ def _row(record: Record) -> tuple[tuple[str, str, str], Sequence[str | None]]:
     """The record's key, and the arguments of its place in an upsert."""
     columns = to_parameters(record)
     for name, value in columns.items():
-        if value is not None and ("\0" in value or (name in _JSON and _ESCAPED_NUL.search(value))):
+        if value is not None and ("\0" in value or (name in _JSON and has_escaped_nul(value))):
             raise InvalidRequest(f"record {record.id!r} has a NUL in its {name}, and Postgres can't hold one")
     content = columns["content"]
     return (record.namespace, record.tenant, record.id), (

@@ -29,7 +29,7 @@ class Schema:
     """One table of vectors of so many dimensions; raises `InvalidRequest` for one that can't be."""
 
     def __init__(self, table: str, dimensions: int, hnsw: Hnsw | None) -> None:
-        check_table_name(table, qualified=True)
+        check_table_name(table, in_postgres=True)
         if hnsw is not None and dimensions > _MAX_HNSW_DIMENSIONS:
             raise InvalidRequest(
                 f"an HNSW index takes at most {_MAX_HNSW_DIMENSIONS} dimensions, not {dimensions}"

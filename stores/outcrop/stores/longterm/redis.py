@@ -6,13 +6,14 @@ not. The index ranks in float32, so its candidates are ranked again here.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
+from outcrop.stores.calls import Calls, all_of
 from outcrop.stores.errors import CorruptRow
 from outcrop.stores.instants import instant_text
 from outcrop.stores.leases import system_now
-from outcrop.stores.options import RetryOptions
+from outcrop.stores.opening import closed_on_failure
+from outcrop.stores.options import DEFAULT_RETRIES
 from outcrop.stores.redis.pipeline import Pipeline
 from outcrop.stores.retries import Retries
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
+    from outcrop.stores.options import RetryOptions
     from outcrop.stores.redis.pipeline import Argument
     from outcrop.stores.redis.scripts import Script
 
@@ -48,6 +50,7 @@ class RedisLongTermStore:
         self._index = index
         self._keys = index.keys
         self._retries = retries
+        self._calls = Calls()
         self._clock = clock
 
     @classmethod
@@ -58,7 +61,7 @@ class RedisLongTermStore:
         dimensions: int,
         prefix: str = "strata",
         hnsw: Hnsw | None = None,
-        retries: RetryOptions = RetryOptions(),  # noqa: B008 - a frozen value
+        retries: RetryOptions = DEFAULT_RETRIES,
         clock: Callable[[], datetime] = system_now,
     ) -> Self:
         """Connect, creating the index when missing; `clock` dates the records.
@@ -70,11 +73,8 @@ class RedisLongTermStore:
         pipeline = Pipeline(url)
         repeated = Retries(options=retries)
         index = Index(pipeline, repeated, Keys(prefix), dimensions, hnsw)
-        try:
+        async with closed_on_failure(pipeline):
             await index.prepare()
-        except BaseException:
-            await pipeline.close()
-            raise
         return cls(pipeline, index, repeated, clock)
 
     async def upsert(self, record: Record) -> None:
@@ -85,8 +85,7 @@ class RedisLongTermStore:
             check_record(record, self._index.dimensions)
         now = instant_text(self._clock())
         last = {record.key: (record, _fields(record)) for record in records}
-        await asyncio.gather(*(self._write(*each, now) for each in last.values()))  # pipelined
-        await self._index.wait_for([record for record, _ in last.values()])
+        await self._calls.whole(self._upsert(list(last.values()), now))
 
     async def get(self, key: RecordKey) -> Record | None:
         check_key(key)
@@ -94,7 +93,7 @@ class RedisLongTermStore:
 
     async def delete(self, key: RecordKey) -> bool:
         check_key(key)
-        return await self._run(DELETE, self._keys.of(key), key.id) > 0
+        return await self._calls.whole(self._run(DELETE, self._keys.of(key), key.id)) > 0
 
     async def search(self, search: Search) -> tuple[Match, ...]:
         check_search(search, self._index.dimensions)
@@ -114,7 +113,7 @@ class RedisLongTermStore:
         while more and len(found) <= listing.limit:
             page = await self._ids_after(ids, after)
             keys = [RecordKey(namespace=listing.namespace, tenant=listing.tenant, id=each) for each in page]
-            read = await asyncio.gather(*(self._read(key) for key in keys))
+            read = await all_of(self._read(key) for key in keys)
             found += [each for each in read if each is not None and pairs <= each.metadata.items()]
             more = len(page) == _PAGE
             after = page[-1] if page else after
@@ -122,16 +121,24 @@ class RedisLongTermStore:
 
     async def purge(self, purge: Purge) -> int:
         check_purge(purge)
+        return await self._calls.whole(self._purge(purge))
+
+    async def close(self) -> None:
+        """Disconnect after the calls before; idempotent."""
+        await self._calls.close()
+        await self._pipeline.close()
+
+    async def _upsert(self, records: Sequence[tuple[Record, Sequence[Argument]]], now: str) -> None:
+        await all_of(self._write(*each, now) for each in records)  # pipelined
+        await self._index.wait_for([record for record, _ in records])
+
+    async def _purge(self, purge: Purge) -> int:
         cutoff = _score(instant_text(purge.older_than))
         purged = 0
         for _, namespace, tenant, record_id in await self._older(cutoff, purge):
             keys = self._keys.of(RecordKey(namespace=namespace, tenant=tenant, id=record_id))
             purged += await self._run(PURGE, keys, record_id, cutoff)
         return purged
-
-    async def close(self) -> None:
-        """Disconnect after the calls before; idempotent."""
-        await self._pipeline.close()
 
     async def _run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> int:
         answer: int = await self._retries.run(lambda: self._pipeline.run(script, keys, *arguments))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from outcrop.stores.errors import StoreError, Unavailable
-from outcrop.stores.redis.scripts import Script
+from outcrop.stores.redis.scripts import script_of
 from outcrop.stores.statements import named_statements
 
 from .redis_layout import named, scope
@@ -34,15 +33,10 @@ _PATIENCE: Final = 5.0
 _CHUNK: Final = 100
 
 
-def _script(name: str) -> Script:
-    text = _TEXTS[name]
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), writes=True)
-
-
-SCHEMA: Final = _script("schema")
-UPSERT: Final = _script("upsert")
-DELETE: Final = _script("delete")
-PURGE: Final = _script("purge")
+SCHEMA: Final = script_of(_TEXTS["schema"])
+UPSERT: Final = script_of(_TEXTS["upsert"])
+DELETE: Final = script_of(_TEXTS["delete"])
+PURGE: Final = script_of(_TEXTS["purge"])
 
 
 class Index:

@@ -11,12 +11,15 @@ SCHEMA_VERSION: Final = 1
 """The version of the component `memory` that this build knows."""
 
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
+_LONGEST_IN_POSTGRES: Final = 61
+"""Postgres cuts names at 63 characters; a table's indexes must still differ from it and one another."""
 
 
-def check_table_name(table: str, *, qualified: bool = False) -> None:
-    """Raise `InvalidRequest` unless the name can stand unquoted; `qualified` allows `schema.name`."""
-    parts = table.split(".", 1) if qualified else [table]
-    if not all(_NAME.fullmatch(part) for part in parts):
+def check_table_name(table: str, *, in_postgres: bool = False) -> None:
+    """Raise `InvalidRequest` unless the name can stand unquoted; in Postgres it may be `schema.name`."""
+    parts = table.split(".", 1) if in_postgres else [table]
+    too_long = in_postgres and len(parts[-1]) > _LONGEST_IN_POSTGRES
+    if too_long or not all(_NAME.fullmatch(part) for part in parts):
         raise InvalidRequest(f"the memory table '{table}' isn't a lowercase SQL name")
 
 

@@ -14,6 +14,7 @@ import orjson
 from outcrop.stores.errors import CorruptRow, InvalidRequest, StoreError
 from outcrop.stores.instants import instant_text
 from outcrop.stores.leases import system_now
+from outcrop.stores.opening import closed_on_failure
 from outcrop.stores.sqlite.database import Database, transaction
 from outcrop.stores.statements import named_statements
 
@@ -69,12 +70,9 @@ class SqliteLongTermStore:
         sql = {name: statement.format(table=table) for name, statement in _STATEMENTS.items()}
         _try_extension()
         database = await Database.open(path)
-        try:
+        async with closed_on_failure(database):
             await database.call(_load_extension)
             await database.call(lambda connection: _migrate(connection, sql, table, dimensions))
-        except BaseException:
-            await database.close()
-            raise
         return cls(database, sql, dimensions, clock)
 
     async def upsert(self, record: Record) -> None:

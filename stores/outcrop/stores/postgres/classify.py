@@ -12,6 +12,7 @@ from typing import Final
 import asyncpg
 
 from outcrop.stores.errors import InvalidRequest, StoreError, Unavailable
+from outcrop.stores.retries import InDoubt
 
 _PASSING: Final = frozenset(
     {
@@ -32,11 +33,8 @@ _UNFIT_CLASSES: Final = frozenset({"22", "54"})
 _LOST: Final = "the connection to Postgres was lost"
 
 
-class InDoubt(Unavailable):
-    """The call was sent and its answer is missing: it may or may not have happened, or still be at it.
-
-    `backend` is the server's process ID of the connection, as the server told it.
-    """
+class Unanswered(InDoubt):
+    """A call in doubt; `backend` is the server's process ID of its connection, as the server told it."""
 
     def __init__(self, message: str, backend: int) -> None:
         super().__init__(message)
@@ -61,6 +59,11 @@ def connect_error(error: Exception) -> StoreError:  # noqa: PLR0911 - the table 
             return _of_server(error)
         case ConnectionError() if "rejected SSL" in str(error):
             return StoreError("the Postgres server refused TLS: see `sslmode` in the URL")
+        case asyncpg.ClientConfigurationError() if "certificate" in str(error):
+            return StoreError(
+                "this `sslmode` needs a root certificate: name one with `sslrootcert` in the Postgres URL, "
+                "or put it at ~/.postgresql/root.crt"
+            )
         case OSError():
             return Unavailable(f"no connection to Postgres: {error.strerror or type(error).__name__}")
         case _:  # what asyncpg makes of a URL may quote it
@@ -78,13 +81,13 @@ def call_error(error: Exception, *, backend: int, closed: bool) -> StoreError:
         case asyncpg.PostgresError():
             told = _of_server(error)
             in_doubt = closed or (isinstance(told, Unavailable) and error.sqlstate not in _ROLLED_BACK)
-            return InDoubt(f"{_LOST}: {_message(error)}", backend) if in_doubt else told
+            return Unanswered(f"{_LOST}: {_message(error)}", backend) if in_doubt else told
         case asyncpg.DataError():  # its message quotes the value
             return InvalidRequest("an argument isn't valid Unicode, or is out of its column's range")
         case TimeoutError():
-            return InDoubt("no answer from Postgres in time", backend)
+            return Unanswered("no answer from Postgres in time", backend)
         case _ if closed or isinstance(error, OSError):
-            return InDoubt(_LOST, backend)
+            return Unanswered(_LOST, backend)
         case _:
             return StoreError(f"the Postgres driver failed: {type(error).__name__}")
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from outcrop.stores.calls import Calls
 from outcrop.stores.errors import InvalidRequest, StoreError
-from outcrop.stores.options import RetryOptions
-from outcrop.stores.retries import Retries
+from outcrop.stores.options import DEFAULT_RETRIES
+from outcrop.stores.retries import InDoubt, Retries
 
-try:
-    from .classify import InDoubt, call_error, connect_error
-    from .session import Session
-except ModuleNotFoundError as error:
-    raise StoreError("a Postgres store needs asyncpg: pip install 'outcrop[postgres]'") from error
+from .classify import call_error, connect_error
+from .session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+
+    from outcrop.stores.options import RetryOptions
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Access:
     prepared: bool = True
     pool_size: int = 16
     read_only: bool = False
-    retries: RetryOptions = field(default_factory=RetryOptions)
+    retries: RetryOptions = DEFAULT_RETRIES
     answer_timeout: timedelta = ANSWER_TIMEOUT
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Database:
         self.retries = Retries(options=access.retries)
         self._places = asyncio.Semaphore(access.pool_size)
         self._idle: list[Session] = []
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._calls = Calls()
         self._closed = False
 
     def alone(self) -> Database:
@@ -73,10 +73,7 @@ class Database:
         if self._closed:
             call.close()
             raise StoreError(_CLOSED)
-        task = asyncio.get_running_loop().create_task(call)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        return await self._calls.whole(call)
 
     async def run(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Do a call that may be done twice, again while it meets passing failures; raises `StoreError`."""
@@ -85,6 +82,10 @@ class Database:
     async def run_patiently(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """The same for a call that may take however long it takes."""
         return await self.whole(self.retries.run(lambda: self.once(work, patient=True)))
+
+    async def run_at_most_once(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """The same for a call that mustn't be done twice: not again once it is in doubt."""
+        return await self.whole(self.retries.run_at_most_once(lambda: self.once(work)))
 
     async def once(self, work: Callable[[Session], Awaitable[T]], *, patient: bool = False) -> T:
         """Do a call on one connection, once; a `patient` one may take its time.
@@ -122,8 +123,7 @@ class Database:
     async def close(self) -> None:
         """Disconnect after the calls before it; idempotent."""
         self._closed = True
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._calls.close()
         idle, self._idle = self._idle, []
         for session in idle:
             with suppress(Exception):  # it is gone either way

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from typing import TYPE_CHECKING, Final
 
-from outcrop.stores.diagnosis import Diagnosis
+from outcrop.stores.diagnosis import Diagnosis, look_at_clock
 
 from .database import Access, Database
 from .migrate import CHECKPOINTS, FUNCTIONS, versions
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
 
     from .session import Session
 
-_PINGS: Final = 5
 _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::FLOAT8"
 _COMPONENTS = (CHECKPOINTS, FUNCTIONS)
 
@@ -71,7 +68,7 @@ async def diagnose(url: str, *, prepared: bool = True) -> Diagnosis:
 
 
 async def _look(session: Session) -> Diagnosis:
-    pings = [await _ping(session) for _ in range(_PINGS)]
+    latency, clock_offset = await look_at_clock(lambda: session.value(_CLOCK))
     found = await versions(session)
     settings = {name: await session.value("SELECT current_setting($1)", name) for name in _SETTINGS}
     absent = [
@@ -85,19 +82,10 @@ async def _look(session: Session) -> Diagnosis:
         server_version=settings["server_version"],
         schema=found,
         expected={component.name: component.version for component in _COMPONENTS},
-        latency=statistics.median(took for took, _ in pings),
-        clock_offset=min(pings)[1],
+        latency=latency,
+        clock_offset=clock_offset,
         missing=(*_unfit(settings), *_wrong_versions(found), *absent),
     )
-
-
-async def _ping(session: Session) -> tuple[float, float]:
-    """How long an answer took, and the server's clock less this one's at its middle."""
-    sent = time.time()
-    begun = time.perf_counter()
-    server: float = await session.value(_CLOCK)
-    took = time.perf_counter() - begun
-    return took, server - (sent + took / 2)
 
 
 def _unfit(settings: Mapping[str, str]) -> Iterator[str]:
@@ -116,12 +104,6 @@ def _wrong_versions(found: Mapping[str, int]) -> Iterator[str]:
     for component in _COMPONENTS:
         version = found.get(component.name, 0)
         if version < component.version:
-            yield (
-                f"{component.name} is at schema version {version}, and this build needs {component.version}: "
-                "run its migration"
-            )
+            yield component.is_behind(version)
         elif version > component.version:
-            yield (
-                f"{component.name} is at schema version {version}, and this build knows {component.version}: "
-                "upgrade the runtime"
-            )
+            yield component.is_ahead(version)

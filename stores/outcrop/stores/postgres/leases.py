@@ -15,8 +15,6 @@ from outcrop.stores.port import Acquired, AcquireResult, Held, NotLatest
 from outcrop.stores.record import Lease
 from outcrop.stores.statements import named_statements
 
-from .classify import InDoubt
-
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from datetime import timedelta
@@ -40,19 +38,11 @@ class PostgresLeases:
         check_owner(owner)
         self._database.check_writable()
         arguments = (thread_id, owner, ttl_milliseconds(ttl), expected)
-
-        async def once() -> AcquireResult | InDoubt:
-            try:
-                rows = await self._database.once(lambda session: session.fetch(SQL["acquire"], *arguments))
-            except InDoubt as error:
-                # Not tried again: a lease that was taken holds off its own taker until it expires.
-                return error
-            return _answer(thread_id, *rows[0])
-
-        answer = await self._database.whole(self._database.retries.run(once))
-        if isinstance(answer, InDoubt):
-            raise answer
-        return answer
+        # At most once: a lease that was taken holds off its own taker until it expires.
+        rows = await self._database.run_at_most_once(
+            lambda session: session.fetch(SQL["acquire"], *arguments)
+        )
+        return _answer(thread_id, *rows[0])
 
     async def renew_lease(self, lease: Lease, ttl: timedelta) -> Lease | None:
         self._database.check_writable()

@@ -2,7 +2,8 @@
 
 Several processes may open a database at once, other engines' too: whoever changes it holds
 the format's DDL lock in one transaction. A database that is as it should be is only looked
-at, so an opener needs no right to create anything. Steps are numbered and only appended.
+at, so an opener needs no right to create anything. What a step does has to find things as any
+engine's earlier versions left them, so it looks at what is there and not only at the number.
 """
 
 from __future__ import annotations
@@ -31,6 +32,20 @@ class Component:
     name: str
     version: int
     upgrade: Callable[[Session, int], Awaitable[None]]
+
+    def is_ahead(self, found: int) -> str:
+        """The sentence about a newer version that was found."""
+        return (
+            f"database is at {self.name} schema version {found}, "
+            f"and this build knows {self.version}: upgrade the runtime"
+        )
+
+    def is_behind(self, found: int) -> str:
+        """The sentence about an older version that was found."""
+        return (
+            f"database is at {self.name} schema version {found}, "
+            f"and this build needs {self.version}: run its migration (outcrop store migrate URL)"
+        )
 
 
 async def migrate(session: Session, components: Sequence[Component], *, allowed: bool = True) -> None:
@@ -77,17 +92,11 @@ def _behind(
     for component in components:
         version = found.get(component.name, 0)
         if version > component.version:
-            raise NewerSchema(
-                f"database is at {component.name} schema version {version}, "
-                f"and this build knows {component.version}: upgrade the runtime"
-            )
+            raise NewerSchema(component.is_ahead(version))
     behind = [component for component in components if found.get(component.name, 0) < component.version]
     if behind and not allowed:
         first = behind[0]
-        raise StoreError(
-            f"database is at {first.name} schema version {found.get(first.name, 0)}, "
-            f"and this build needs {first.version}: run its migration (outcrop store migrate URL)"
-        )
+        raise StoreError(first.is_behind(found.get(first.name, 0)))
     return behind
 
 

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class Reading:
-    """The rows of one database; those in `external` have their blobs there."""
+    """The rows of one database; those with `blobs` given have them there."""
 
-    def __init__(self, database: Database, encoder: Encoder, external: BlobStore | None) -> None:
+    def __init__(self, database: Database, encoder: Encoder, blobs: BlobStore | None) -> None:
         self._database = database
         self._encoder = encoder
-        self._external = external
+        self._blobs = blobs
 
     async def load(self, thread_id: str) -> Row | None:
         """The thread's latest row."""
@@ -91,14 +91,12 @@ class Reading:
             return list(zip(wanted, await self._filled(session, wanted), strict=True))
 
     async def _filled(self, session: Session, wanted: Sequence[Unfolded]) -> list[Row]:
-        if wanted and self._external is not None:
-            return await filled(self._external, wanted)
         hashes, contents = sorted(blob_hashes(wanted)), dict[str, bytes]()
         if hashes:
             thread_id = wanted[0].row.checkpoint.thread_id
             records = await session.fetch(SQL["blobs"], thread_id, hashes)
             contents = {record["hash"]: record["content"] for record in records}
-        return [fill(entry, contents) for entry in wanted]
+        return await filled(wanted, contents, self._blobs)
 
 
 def _rows(records: Sequence[asyncpg.Record]) -> list[Row]:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 from outcrop.stores.codec import same_as
 from outcrop.stores.encoded_saves import BaseMoved, EncodedSaves
 from outcrop.stores.errors import StoreError, Unavailable
+from outcrop.stores.group_commit import each_its_own
 from outcrop.stores.port import LeaseLost, NotLatest, Saved
-from outcrop.stores.retries import settled
+from outcrop.stores.retries import InDoubt, settled
 
-from .classify import InDoubt
+from .arguments import to_arguments, to_arrays, to_row
+from .classify import Unanswered
 from .leases import SQL
-from .rows import to_arguments, to_arrays, to_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from outcrop.stores.blobs import BlobStore
     from outcrop.stores.encoded_saves import Answer
     from outcrop.stores.encoding import Encoder, Stored
-    from outcrop.stores.group_commit import Save
-    from outcrop.stores.port import SaveResult
+    from outcrop.stores.group_commit import Flushed
     from outcrop.stores.record import Row
+    from outcrop.stores.save import Save
 
     from .database import Database
     from .reading import Reading
@@ -42,7 +43,7 @@ class _Flush:
     """Saves on their way; one without an answer is still to be done."""
 
     saves: Sequence[Save]
-    answers: dict[int, SaveResult | StoreError] = field(default_factory=dict[int, "SaveResult | StoreError"])
+    answers: dict[int, Flushed] = field(default_factory=dict[int, "Flushed"])
     in_doubt: bool = False
     backends: list[int] = field(default_factory=list[int])
 
@@ -50,33 +51,31 @@ class _Flush:
         return [at for at in range(len(self.saves)) if at not in self.answers]
 
     def doubt(self, error: Unavailable) -> None:
-        self.in_doubt = True
-        if isinstance(error, InDoubt):
+        """Note that an attempt failed, which matters if it may have happened."""
+        self.in_doubt = self.in_doubt or isinstance(error, InDoubt)
+        if isinstance(error, Unanswered):
             self.backends.append(error.backend)
 
 
 class Saving:
     """How a store appends."""
 
-    def __init__(
-        self, database: Database, rows: Reading, encoder: Encoder, external: BlobStore | None
-    ) -> None:
+    def __init__(self, database: Database, rows: Reading, encoder: Encoder, blobs: BlobStore | None) -> None:
         self._database = database
         self._rows = rows
-        self._encoded = EncodedSaves(encoder, self._append, blobs=external)
+        self._encoded = EncodedSaves(encoder, self._append, blobs=blobs)
 
-    async def flush(self, saves: Sequence[Save]) -> list[SaveResult | StoreError]:
-        """Append in order, in one transaction unless it fails; each save gets its own answer."""
+    async def flush(self, saves: Sequence[Save]) -> list[Flushed]:
+        """Append in order, in one transaction (a `Flush`); each save gets its own answer."""
         flush = _Flush(saves)
         try:
             await self._database.retries.run(lambda: self._attempt(flush))
-        except StoreError as error:
+        except Unavailable as error:
             pending = flush.pending()
-            if len(pending) == 1 or isinstance(error, Unavailable):
-                flush.answers |= dict.fromkeys(pending, error)
-            else:  # nothing of them was written: each alone, so that only the one at fault fails
-                for at in pending:
-                    (flush.answers[at],) = await self.flush([saves[at]])
+            flush.answers |= zip(pending, each_its_own(error, len(pending)), strict=True)
+        except StoreError as error:
+            pending = flush.pending()  # nothing of them was written
+            flush.answers |= dict.fromkeys(pending, error if len(pending) == 1 else None)
         return [flush.answers[at] for at in range(len(saves))]
 
     async def _attempt(self, flush: _Flush) -> None:

@@ -106,10 +106,13 @@ class Session:
 
 
 def _without_timeout(url: str) -> tuple[str, float]:
-    """The URL without libpq's `connect_timeout`, which asyncpg would send to the server, and its value."""
+    """The URL without libpq's `connect_timeout`, which asyncpg would send to the server, and its value.
+
+    To libpq zero, or less, is no limit.
+    """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if "connect_timeout" not in options:
         return url, CONNECT_TIMEOUT
     timeout = float(options.pop("connect_timeout"))
-    return urlunsplit(parts._replace(query=urlencode(options))), timeout
+    return urlunsplit(parts._replace(query=urlencode(options))), timeout if timeout > 0 else _PATIENCE

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from outcrop.stores.blobs import FileBlobStore
-from outcrop.stores.columns import summary_from_columns
+from outcrop.stores.columns import listed
 from outcrop.stores.encoding import Encoder
-from outcrop.stores.group_commit import GroupCommit, Save
+from outcrop.stores.group_commit import GroupCommit
 from outcrop.stores.instants import instant_text
 from outcrop.stores.leases import check_lease_of
-from outcrop.stores.options import RetryOptions
+from outcrop.stores.opening import closed_on_failure
+from outcrop.stores.options import DEFAULT_RETRIES
 from outcrop.stores.query import check_limit, check_query, page_of_threads
+from outcrop.stores.save import Save
 
 from .database import ANSWER_TIMEOUT, Access, Database
 from .leases import SQL, PostgresLeases
@@ -25,11 +27,10 @@ from .reading import Reading
 from .saving import Saving
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from collections.abc import Set as AbstractSet
     from datetime import datetime, timedelta
 
-    from outcrop.stores.options import DeltaOptions, GroupCommitOptions, OffloadOptions
+    from outcrop.stores.options import DeltaOptions, GroupCommitOptions, OffloadOptions, RetryOptions
     from outcrop.stores.port import SaveResult, Store
     from outcrop.stores.query import LogPage, ThreadPage, ThreadQuery
     from outcrop.stores.record import Checkpoint, Lease, Row, ThreadState
@@ -50,10 +51,10 @@ class PostgresStore(PostgresLeases):
     ) -> None:
         super().__init__(Database(access))
         folder = None if offload is None else offload.folder
-        self._external = None if folder is None else FileBlobStore(folder)
+        self._blobs = None if folder is None else FileBlobStore(folder)
         self._encoder = Encoder(deltas, offload)
-        self._rows = Reading(self._database, self._encoder, self._external)
-        saving = Saving(self._database, self._rows, self._encoder, self._external)
+        self._rows = Reading(self._database, self._encoder, self._blobs)
+        saving = Saving(self._database, self._rows, self._encoder, self._blobs)
         # Without the option saves go alone, and still in a thread's order: one whose caller gave
         # up must not overtake the next.
         self._saves = GroupCommit(
@@ -70,7 +71,7 @@ class PostgresStore(PostgresLeases):
         auto_migrate: bool = True,
         pool_size: int = 16,
         prepared: bool = True,
-        retries: RetryOptions = RetryOptions(),  # noqa: B008 - frozen
+        retries: RetryOptions = DEFAULT_RETRIES,
         answer_timeout: timedelta = ANSWER_TIMEOUT,
         deltas: DeltaOptions | None = None,
         offload: OffloadOptions | None = None,
@@ -88,11 +89,10 @@ class PostgresStore(PostgresLeases):
             url=url, prepared=prepared, pool_size=pool_size, retries=retries, answer_timeout=answer_timeout
         )
         store = cls(access, deltas=deltas, offload=offload, group_commit=group_commit)
-        await store._begin(
-            lambda database: database.run_patiently(
+        async with closed_on_failure(store):
+            await store._database.run_patiently(
                 lambda session: migrate(session, _COMPONENTS, allowed=auto_migrate)
             )
-        )
         return store
 
     @classmethod
@@ -102,7 +102,7 @@ class PostgresStore(PostgresLeases):
         *,
         pool_size: int = 16,
         prepared: bool = True,
-        retries: RetryOptions = RetryOptions(),  # noqa: B008 - frozen
+        retries: RetryOptions = DEFAULT_RETRIES,
         answer_timeout: timedelta = ANSWER_TIMEOUT,
         offload: OffloadOptions | None = None,
     ) -> Self:
@@ -120,20 +120,14 @@ class PostgresStore(PostgresLeases):
             answer_timeout=answer_timeout,
         )
         store = cls(access, offload=offload)
-        await store._begin(lambda database: database.run(check_readable))
+        async with closed_on_failure(store):
+            await store._database.run(check_readable)
         return store
 
     @classmethod
     async def migrate(cls, url: str, *, prepared: bool = True) -> None:
         """Create or upgrade the tables of a database, and do nothing else."""
         await (await cls.open(url, pool_size=1, prepared=prepared)).close()
-
-    async def _begin(self, look: Callable[[Database], Awaitable[None]]) -> None:
-        try:
-            await look(self._database)
-        except BaseException:
-            await self.close()
-            raise
 
     async def save(
         self,
@@ -154,7 +148,7 @@ class PostgresStore(PostgresLeases):
         check_query(query)
         statement, parameters = listing(SQL, query)
         records = await self._database.run(lambda session: session.fetch(statement, *parameters))
-        summaries = [summary_from_columns(tuple(record)) for record in records]
+        summaries = [listed(tuple(record)) for record in records]
         return page_of_threads(summaries, query.limit)
 
     async def get_log(self, thread_id: str, *, after: int | None = None, limit: int = 100) -> LogPage:
@@ -185,10 +179,10 @@ class PostgresStore(PostgresLeases):
                 purged += 1
                 self._encoder.forget(thread_id)
             # Also where an answer was lost: then it isn't this attempt that found the thread there.
-            if self._external is not None and not await run(
+            if self._blobs is not None and not await run(
                 lambda: once(lambda session: session.fetch(SQL["head"], thread_id))  # noqa: B023 - the same
             ):
-                await self._external.delete_thread(thread_id)
+                await self._blobs.delete_thread(thread_id)
         return purged
 
 

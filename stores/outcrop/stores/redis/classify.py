@@ -25,6 +25,7 @@ from redis.exceptions import (
 from redis.exceptions import TimeoutError as DriverTimeout
 
 from outcrop.stores.errors import StoreError, Unavailable
+from outcrop.stores.retries import InDoubt
 
 _PASSING: Final = frozenset(
     {
@@ -53,10 +54,6 @@ _CUT_OFF: Final[tuple[tuple[type[RedisError], str], ...]] = (
 """Codes that the driver takes off a reply's text."""
 
 
-class Refused(Unavailable):
-    """The store can't answer now, and nothing of the call was done."""
-
-
 def code_of(error: RedisError) -> str:
     """The code that began an error reply."""
     for kind, code in _CUT_OFF:
@@ -72,25 +69,31 @@ def reply_error(error: RedisError) -> StoreError:
     code, text = code_of(error), str(error)
     text, _, _ = text.partition(", with args beginning with")
     message = text if text.startswith(code) else f"{code} {text}"
-    return Refused(message) if code in _PASSING else StoreError(message)
+    return Unavailable(message) if code in _PASSING else StoreError(message)
 
 
 def connect_error(error: BaseException) -> StoreError:
     """The port's error for a connection that couldn't be made: nothing was sent."""
     if isinstance(error, (TimeoutError, DriverTimeout)):
-        return Refused("the Redis server didn't accept a connection in time")
+        return Unavailable("the Redis server didn't accept a connection in time")
     if isinstance(error, (ResponseError, BusyLoadingError, AuthenticationError, AuthorizationError)):
         return reply_error(error)
-    return Refused(f"the Redis server can't be reached: {error}")
+    return Unavailable(f"the Redis server can't be reached: {_words(error)}")
 
 
-def broken_error(error: BaseException) -> Unavailable:
+def broken_error(error: BaseException) -> InDoubt:
     """The port's error for a connection that failed with calls on it: they may have been done."""
     if isinstance(error, TimeoutError):
-        return Unavailable("the Redis server didn't answer in time")
-    return Unavailable(f"the connection to the Redis server broke: {error or type(error).__name__}")
+        return InDoubt("the Redis server didn't answer in time")
+    return InDoubt(f"the connection to the Redis server broke: {_words(error)}")
 
 
 def is_moved(error: RedisError) -> bool:
     """Whether another server may take the writes by now, under the same name."""
     return code_of(error) in _MOVED
+
+
+def _words(error: BaseException) -> str:
+    """What the driver or the system say; others' words may quote anything."""
+    told = str(error) if isinstance(error, (RedisError, OSError)) else ""
+    return told or type(error).__name__

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import statistics
-import time
 from typing import TYPE_CHECKING, Final
 
-from outcrop.stores.diagnosis import Diagnosis
+from outcrop.stores.diagnosis import Diagnosis, look_at_clock
 from outcrop.stores.errors import StoreError, Unavailable
 
+from .index import Index
 from .keys import Keys
 from .pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_PINGS: Final = 5
+_UNKNOWN: Final = "whether the server keeps its data over a restart: it doesn't let CONFIG be read"
 _OLDEST: Final = 7
 """The first major version that says when a key expires, which every lease asks for."""
 
@@ -25,38 +24,27 @@ async def diagnose(url: str, *, prefix: str = "strata") -> Diagnosis:
     """Look at the server and the prefix; raises `Unavailable` when the server can't be reached."""
     pipeline = Pipeline(url, read_only=True)
     try:
-        latency, offset = await _timed(pipeline)
+        latency, offset = await look_at_clock(lambda: _time(pipeline))
         information = _fields(await pipeline.call("INFO"))
-        keys = Keys(prefix)
-        missing = list(_missing(information, await _saves(pipeline, information)))
-        if not await pipeline.call("EXISTS", keys.indexed):
-            missing.append(
-                f"nothing is indexed under the prefix '{prefix}': check the prefix, "
-                "or open the store once for writing"
-            )
+        saves = await _saves(pipeline, information)
+        missing = list(_missing(information, saves))
+        if (unindexed := await Index(pipeline, Keys(prefix)).missing()) is not None:
+            missing.append(unindexed)
         return Diagnosis(
             engine="redis",
             server_version=information.get("redis_version"),
             latency=latency,
             clock_offset=offset,
             missing=tuple(missing),
+            unknown=() if saves is not None else (_UNKNOWN,),
         )
     finally:
         await pipeline.close()
 
 
-async def _timed(pipeline: Pipeline) -> tuple[float, float]:
-    """The median time of a round trip, and the server's clock minus ours; both in seconds."""
-    await pipeline.call("PING")  # connects
-    took: list[float] = []
-    for _ in range(_PINGS):
-        began = time.perf_counter()
-        await pipeline.call("PING")
-        took.append(time.perf_counter() - began)
-    before = time.time()
+async def _time(pipeline: Pipeline) -> float:
     seconds, microseconds = await pipeline.call("TIME")
-    middle = (before + time.time()) / 2
-    return statistics.median(took), int(seconds) + int(microseconds) / 1e6 - middle
+    return int(seconds) + int(microseconds) / 1e6
 
 
 async def _saves(pipeline: Pipeline, information: Mapping[str, str]) -> bool | None:
@@ -80,9 +68,7 @@ def _missing(information: Mapping[str, str], saves: bool | None) -> Iterator[str
         yield "the server is part of a Redis Cluster, which the store doesn't support"
     if information.get("role") == "slave":
         yield "the server is a replica: rows can only be written on its primary"
-    if saves is None:
-        yield "whether the server keeps its data over a restart is unknown: it doesn't let CONFIG be read"
-    elif not saves:
+    if saves is False:
         yield "the server keeps no data over a restart: turn on appendonly, or save points"
     policy = information.get("maxmemory_policy", "noeviction")
     if policy != "noeviction" and information.get("maxmemory") != "0":

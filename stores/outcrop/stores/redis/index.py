@@ -6,10 +6,10 @@ is indexed when it is first opened for writing; a mark says that this was done.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from outcrop.stores.calls import all_of
 from outcrop.stores.errors import StoreError
 
 from .listing import reindex
@@ -38,11 +38,17 @@ class Index:
 
     async def check(self) -> None:
         """Raise `StoreError` when the sets were never built."""
-        if not await self._pipeline.call("EXISTS", self._keys.indexed):
-            raise StoreError(
-                f"nothing is indexed under the prefix '{self._keys.prefix}': "
-                "check the prefix, or open the store once for writing"
-            )
+        if (missing := await self.missing()) is not None:
+            raise StoreError(missing)
+
+    async def missing(self) -> str | None:
+        """A sentence when the sets were never built."""
+        if await self._pipeline.call("EXISTS", self._keys.indexed):
+            return None
+        return (
+            f"nothing is indexed under the prefix '{self._keys.prefix}': "
+            "check the prefix, or open the store once for writing"
+        )
 
     async def rebuild(self) -> int:
         """Index every thread by its latest row, take out those without one; returns how many are in."""
@@ -57,7 +63,7 @@ class Index:
 
     async def _reindexed(self, threads: set[str]) -> list[int]:
         found = sorted(threads)
-        answers = await asyncio.gather(*(reindex(self._pipeline, self._keys, thread) for thread in found))
+        answers = await all_of(reindex(self._pipeline, self._keys, thread) for thread in found)
         for thread_id, answer in zip(found, answers, strict=True):
             if answer < 0:
                 _log.warning("thread '%s' isn't listed: its latest row can't be read", thread_id)
@@ -80,7 +86,8 @@ class Index:
 
     async def _indexed(self) -> AsyncGenerator[set[str]]:
         """The threads that any of the sets, or a head, names."""
-        scans = [("ZSCAN", key) for key in self._keys.index] + [("HSCAN", self._keys.heads)]
+        scans = [("ZSCAN", key) for key in (*self._keys.index, self._keys.due)]
+        scans.append(("HSCAN", self._keys.heads))
         for command, key in scans:
             cursor = "0"
             while True:

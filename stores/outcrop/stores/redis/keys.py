@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from outcrop.stores.errors import CorruptRow, InvalidRequest
+from outcrop.stores.instants import instant_text
 from outcrop.stores.record import ThreadState
 
 PLACES: Final = {
@@ -30,6 +31,7 @@ PLACES: Final = {
 }
 """Each state's place among the sets, as the scripts count them."""
 
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _GLOB = re.compile(r"([*?\[\]\\])")
 
 
@@ -46,6 +48,9 @@ class Keys:
         self.indexed = f"{prefix}:threads:indexed"
         self.index = (self.threads, self.waking, *self.states.values())
         self.heads = f"{prefix}:outcrop:heads"
+        self.due = f"{prefix}:outcrop:due"
+        self.waits = f"{prefix}:outcrop:waits"
+        self.ours = (self.heads, self.due, self.waits)
         self._blobs = f"{prefix}:blobs:"
         self._leases = f"{prefix}:leases:"
         self._tokens = f"{prefix}:lease-tokens:"
@@ -67,14 +72,14 @@ class Keys:
         return self._tokens + thread_id
 
     def everything_of(self, thread_id: str) -> tuple[str, ...]:
-        """The fourteen keys of the save and purge scripts."""
+        """The sixteen keys of the save and purge scripts."""
         return (
             self.list(thread_id),
             *self.index,
             self.blobs(thread_id),
             self.token(thread_id),
             self.lease(thread_id),
-            self.heads,
+            *self.ours,
         )
 
 
@@ -90,9 +95,14 @@ def score_of(updated_at: str) -> str:
 
 
 def digits_of(moment: datetime) -> str:
-    """An instant's score, cut to the whole second."""
-    text = moment.astimezone(UTC).isoformat()
+    """An instant's score, cut to the whole second; raises `InvalidRequest` for a naive time."""
+    text = instant_text(moment)
     return f"{text[:4]}{text[5:7]}{text[8:10]}{text[11:13]}{text[14:16]}{text[17:19]}"
+
+
+def wake_score_of(wake_at: str) -> str:
+    """A wake time's score; 0 for one that isn't of the usual form, which listings then always look at."""
+    return re.sub(r"\D", "", wake_at) if _INSTANT.fullmatch(wake_at) else "0"
 
 
 def updated_at_of(score: str) -> str:

@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from outcrop.stores.calls import Calls
 from outcrop.stores.errors import CorruptRow, Unavailable
 from outcrop.stores.leases import check_owner, from_milliseconds, ttl_milliseconds
 from outcrop.stores.port import Acquired, AcquireResult, Held, NotLatest
 from outcrop.stores.record import Lease
+from outcrop.stores.retries import InDoubt
 
-from .classify import Refused
 from .pipeline import Pipeline
 from .scripts import ACQUIRE, HOLDER, RELEASE, RENEW
 
@@ -46,38 +47,29 @@ class RedisLeases:
         self._keys = keys
         self._retries = retries
         self._replication = replication
+        self._read_only = read_only
         self._pipeline = Pipeline(url, replication, read_only=read_only)
+        self._calls = Calls()
 
     async def acquire_lease(
         self, thread_id: str, owner: str, ttl: timedelta, *, expected: int | None = None
     ) -> AcquireResult:
         check_owner(owner)
         milliseconds = ttl_milliseconds(ttl)
-
-        async def acquire() -> AcquireResult | Unavailable:
-            try:
-                return await self._acquire(thread_id, owner, milliseconds, expected)
-            except Refused:
-                raise
-            except Unavailable as doubt:
-                return doubt
-
-        answer = await self._retries.run(acquire)
-        if isinstance(answer, Unavailable):
-            raise answer
-        return answer
+        return await self._calls.whole(
+            self._retries.run_at_most_once(lambda: self._acquire(thread_id, owner, milliseconds, expected))
+        )
 
     async def renew_lease(self, lease: Lease, ttl: timedelta) -> Lease | None:
         milliseconds = ttl_milliseconds(ttl)
         keys = self._lease_keys(lease.thread_id)
-        expiry: int = await self._retries.run(
-            lambda: self._pipeline.run(RENEW, keys, lease.owner, milliseconds, lease.token)
+        expiry: int = await self._calls.whole(
+            self._retries.run(lambda: self._pipeline.run(RENEW, keys, lease.owner, milliseconds, lease.token))
         )
         return replace(lease, expires_at=from_milliseconds(expiry)) if expiry else None
 
     async def release_lease(self, lease: Lease) -> bool:
-        keys = self._lease_keys(lease.thread_id)
-        return bool(await self._retries.run(lambda: self._pipeline.run(RELEASE, keys, lease.token)))
+        return await self._calls.whole(self._release(lease))
 
     async def get_lease(self, thread_id: str) -> Lease | None:
         keys = (self._keys.lease(thread_id),)
@@ -87,11 +79,17 @@ class RedisLeases:
     @asynccontextmanager
     async def renewals(self) -> AsyncGenerator[LeaseStore]:
         # A connection of its own: what is queued on the store's must not delay a renewal.
-        leases = RedisLeases(self._url, self._keys, self._retries)
+        leases = RedisLeases(
+            self._url,
+            self._keys,
+            self._retries,
+            replication=self._replication,
+            read_only=self._read_only,
+        )
         try:
             yield leases
         finally:
-            await leases._pipeline.close()
+            await leases._close()
 
     async def _acquire(
         self, thread_id: str, owner: str, milliseconds: int, expected: int | None
@@ -111,12 +109,25 @@ class RedisLeases:
         acquired = _lease(thread_id, *lease)
         if self._replication is not None and acknowledged < self._replication.replicas:
             # A failover could give the same token to somebody else: as long as that may be, nobody has it.
-            await self._pipeline.run(RELEASE, self._lease_keys(thread_id), acquired.token)
-            raise Unavailable(
-                f"the lease of thread '{thread_id}' reached {acknowledged} of "
-                f"{self._replication.replicas} replicas, and was given back"
-            )
+            raise await self._given_back(acquired, acknowledged, self._replication.replicas)
         return Acquired(acquired)
+
+    async def _given_back(self, lease: Lease, acknowledged: int, wanted: int) -> InDoubt:
+        """Release a lease that too few replicas have; returns the error that says so."""
+        reached = f"the lease of thread '{lease.thread_id}' reached {acknowledged} of {wanted} replicas"
+        try:
+            await self._release(lease)
+        except Unavailable:
+            return InDoubt(f"{reached}, and couldn't be given back: it ends with its ttl")
+        return InDoubt(f"{reached}, and was given back")
+
+    async def _release(self, lease: Lease) -> bool:
+        keys = self._lease_keys(lease.thread_id)
+        return bool(await self._retries.run(lambda: self._pipeline.run(RELEASE, keys, lease.token)))
+
+    async def _close(self) -> None:
+        await self._calls.close()
+        await self._pipeline.close()
 
     def _lease_keys(self, thread_id: str) -> tuple[str, str]:
         return self._keys.lease(thread_id), self._keys.token(thread_id)

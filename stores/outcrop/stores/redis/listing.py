@@ -8,25 +8,38 @@ A thread whose list is gone is taken out of the sets when a listing meets it.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from outcrop.stores.calls import all_of
 from outcrop.stores.codec import decode, parse
 from outcrop.stores.deltas import ENCODED_VERSIONS, stored_version
 from outcrop.stores.errors import CorruptRow, InvalidRequest
 from outcrop.stores.instants import parse_instant
 from outcrop.stores.matching import matcher
-from outcrop.stores.query import ThreadPage, decode_cursor, encode_cursor, summary_of
+from outcrop.stores.query import (
+    MAX_PAGE,
+    ThreadPage,
+    UnreadableThread,
+    decode_cursor,
+    encode_cursor,
+    page_of_threads,
+    summary_of,
+)
 from outcrop.stores.record import Row
 
+from .due import DueIndex
 from .keys import digits_of, updated_at_of
 from .rows import naming
 from .scripts import INDEX, PAGE
 
 if TYPE_CHECKING:
-    from outcrop.stores.query import ThreadQuery, ThreadSummary
+    from collections.abc import Callable, Iterator, Sequence
 
+    from outcrop.stores.query import ThreadQuery, ThreadSummary
+    from outcrop.stores.record import Checkpoint
+
+    from .due import Due
     from .keys import Keys
     from .pipeline import Pipeline
 
@@ -58,41 +71,45 @@ class Listing:
         self._pipeline = pipeline
         self._keys = keys
         self._read_only = read_only
+        self._due = DueIndex(pipeline, keys, read_only=read_only)
 
     async def list_threads(self, query: ThreadQuery) -> ThreadPage:
         """One page of a checked query; raises `StoreError`."""
         matches = matcher(replace(query, cursor=None))  # that one is by score: see `_start`
         floor = "" if query.updated_after is None else digits_of(query.updated_after)
         place, left = _start(query), _CANDIDATES_A_PLACE * query.limit
-        threads: list[ThreadSummary] = []
+        due = None
+        if query.due_by is not None:  # what began to wait since the first page belongs before it
+            due = await self._due.by(query.due_by, compare=query.cursor is None)
+        found: list[ThreadSummary | UnreadableThread] = []
         while left > 0:
             count = min(left, query.limit, _MOST_AT_ONCE)
-            candidates = await self._candidates(query, place, count, floor)
+            candidates = await self._candidates(query, place, count, floor, due)
             for candidate in candidates:
                 place = candidate.place
-                row = _row(candidate) if candidate.element else None
-                if row is not None and matches(row.checkpoint):
-                    threads.append(summary_of(row))
-                if len(threads) == query.limit:
-                    return ThreadPage(tuple(threads), _cursor(place))
+                found.extend(_found(candidate, matches))
+                if len(found) == query.limit:
+                    return _page(found, place)
             if len(candidates) < count:
-                return ThreadPage(tuple(threads), None)
+                return _page(found, None)
             left -= count
-        return ThreadPage(tuple(threads), None if place is None else _cursor(place))
+        return _page(found, place)
 
     async def _candidates(
-        self, query: ThreadQuery, below: _Place | None, count: int, floor: str
+        self, query: ThreadQuery, below: _Place | None, count: int, floor: str, due: Due | None
     ) -> list[_Candidate]:
         score, thread_id = ("", "") if below is None else (below.score, below.thread_id)
         arguments = (score, thread_id, count, floor, self._keys.lists)
-        found = await self._pipeline.run(PAGE, (self._keys.heads, *self._sets(query)), *arguments)
+        found = None if due is None else await due.page(*arguments)
+        if found is None:
+            found = await self._pipeline.run(PAGE, (self._keys.heads, *self._sets(query)), *arguments)
         candidates = [
             _Candidate(_Place(score.decode(), thread.decode(errors="replace")), length, element)
             for thread, score, length, element in found
         ]
         if not self._read_only:
             gone = [it.place.thread_id for it in candidates if not it.element]
-            await asyncio.gather(*(reindex(self._pipeline, self._keys, thread_id) for thread_id in gone))
+            await all_of(reindex(self._pipeline, self._keys, thread_id) for thread_id in gone)
         return candidates
 
     def _sets(self, query: ThreadQuery) -> tuple[str, ...]:
@@ -105,7 +122,7 @@ class Listing:
 
 async def reindex(pipeline: Pipeline, keys: Keys, thread_id: str) -> int:
     """Index the thread by its latest row: 1; 0 when it has none, and -1 when that can't be read."""
-    answer: int = await pipeline.run(INDEX, (keys.list(thread_id), *keys.index, keys.heads), thread_id)
+    answer: int = await pipeline.run(INDEX, (keys.list(thread_id), *keys.index, *keys.ours), thread_id)
     return answer
 
 
@@ -124,6 +141,31 @@ def _start(query: ThreadQuery) -> _Place | None:
 
 def _cursor(place: _Place) -> str:
     return encode_cursor(updated_at_of(place.score), place.thread_id)
+
+
+def _page(found: Sequence[ThreadSummary | UnreadableThread], place: _Place | None) -> ThreadPage:
+    return replace(page_of_threads(found, MAX_PAGE), next_cursor=None if place is None else _cursor(place))
+
+
+def _found(
+    candidate: _Candidate, matches: Callable[[Checkpoint], bool]
+) -> Iterator[ThreadSummary | UnreadableThread]:
+    """What the candidate adds to the listing, if anything."""
+    if not candidate.element:
+        return
+    place = candidate.place
+    try:
+        row = _row(candidate)
+    except CorruptRow as error:
+        yield UnreadableThread(
+            thread_id=place.thread_id,
+            sequence=candidate.length - 1,
+            updated_at=updated_at_of(place.score),
+            reason=str(error),
+        )
+        return
+    if matches(row.checkpoint):
+        yield summary_of(row)
 
 
 def _row(candidate: _Candidate) -> Row:

@@ -8,8 +8,7 @@ that can't be sent fails its own call alone.
 
 Each reply goes to its own call. When the connection fails, every call on it fails as `Unavailable`, and
 the connection is never used again, so a late reply can't be taken for another's. A caller that is
-cancelled gives up its reply, not others': its command is carried out whole or not at all, and the
-connection is dropped if it was the only one on it.
+cancelled gives up its reply, not others': its command stays where it is, before those that come after.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
-from outcrop.stores.errors import InvalidRequest, StoreError
+from outcrop.stores.errors import InvalidRequest, StoreError, Unavailable
 
-from .classify import Refused, broken_error, code_of, connect_error, is_moved, reply_error
+from .classify import broken_error, code_of, connect_error, is_moved, reply_error
 from .patience import Patience
 
 if TYPE_CHECKING:
@@ -99,20 +98,18 @@ class Pipeline:
         )
         try:
             self._connection: _Connection = pool.make_connection()  # type: ignore[no-untyped-call]  # the driver's
-        except TypeError:
-            raise InvalidRequest("the Redis store's URL has an option that redis-py doesn't know") from None
+        except (TypeError, ValueError, RedisError):  # which may quote the URL
+            raise InvalidRequest("redis-py can't use an option of the Redis store's URL") from None
         # It connects, and finds out that the server hung up while nothing was sent.
         self._ensure_connected = cast("Callable[[_Connection], Awaitable[None]]", pool.ensure_connection)
         self._waiting: list[_Call] = []
         self._patience = Patience()
-        self._busy = False
-        self._together = False
         self._sender: asyncio.Task[None] | None = None
         self._moved = False
         self._closed = False
 
     async def call(self, *command: Argument) -> Reply:
-        """The command's reply; raises `StoreError`, `Refused` among them when surely nothing was done."""
+        """The command's reply; raises `StoreError`, `InDoubt` among them when it may have been done."""
         return await self._submit(command)
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> Reply:
@@ -138,7 +135,7 @@ class Pipeline:
 
     async def close(self) -> None:
         """Disconnect after the calls before; idempotent."""
-        if self._busy:
+        if self._sender is not None:
             with suppress(StoreError):
                 await self._submit(("PING",))
         self._closed = True
@@ -172,41 +169,24 @@ class Pipeline:
             raise InvalidRequest(f"a thread's ID or owner isn't valid Unicode: {error.reason}") from None
         call = _Call(packed, asyncio.get_running_loop().create_future(), replicated)
         self._waiting.append(call)
-        if not self._busy:
-            self._busy = True
-            if self._together:  # others are about to call: a task's start lets them
-                self._begin()
-            else:
-                await self._lead(call)
+        if self._sender is None:
+            # A task, since a caller who gives up mustn't break off what the next one's row would overtake.
+            self._sender = asyncio.get_running_loop().create_task(self._send())
         return await call.reply
-
-    def _begin(self) -> None:
-        self._sender = asyncio.get_running_loop().create_task(self._send())
-
-    async def _lead(self, call: _Call) -> None:
-        """Send for oneself: with one caller at a time, a task between would double the turns of the loop."""
-        try:
-            await self._exchange(self._next())
-        finally:
-            if call.reply.done() and not call.reply.cancelled():
-                call.reply.exception()  # seen, even if this caller is cancelled
-            if self._waiting:
-                self._begin()
-            else:
-                self._busy = False
 
     async def _send(self) -> None:
         try:
             while self._waiting:
                 await self._exchange(self._next())
+        except BaseException:  # the loop's end: those that wait would wait for ever
+            waiting, self._waiting = self._waiting, []
+            _fail(waiting, lambda: Unavailable("the call wasn't sent: the Redis store's event loop ends"))
+            raise
         finally:
-            self._busy = False
             self._sender = None
-            _fail(self._waiting, lambda: Refused("the event loop of the Redis store ended"))
 
     def _next(self) -> list[_Call]:
         calls, self._waiting = self._waiting[:_MOST_CALLS], self._waiting[_MOST_CALLS:]
-        self._together = len(calls) > 1
         return calls
 
     async def _exchange(self, calls: Sequence[_Call]) -> None:
@@ -221,10 +201,10 @@ class Pipeline:
                 sent = True
                 await self._connection.send_packed_command(packed, check_health=False)
                 await self._receive(calls, waits=wait is not None)
-        except BaseException as error:  # the loop's end as well: nobody waits for ever
+        except BaseException as error:  # a fault of the driver, the loop's end: nobody waits for ever
             await self._disconnect()
             _fail(calls, partial(broken_error if sent else connect_error, error))
-            if not isinstance(error, (RedisError, OSError)):
+            if not isinstance(error, Exception):
                 raise
         if self._moved:
             await self._disconnect()

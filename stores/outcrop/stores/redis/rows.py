@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from outcrop.stores.blobs import filled
 from outcrop.stores.codec import decode
-from outcrop.stores.deltas import blob_hashes, depth_of, fill, unfold
+from outcrop.stores.deltas import blob_hashes, depth_of, unfold
 from outcrop.stores.errors import CorruptRow
 from outcrop.stores.query import page_of_log
 from outcrop.stores.record import Row
@@ -84,15 +84,13 @@ class RedisRows:
         return [_row(thread_id, at, element) for at, element in enumerate(elements, first)]
 
     async def _filled(self, unfolded: Sequence[Unfolded]) -> list[Row]:
-        if self._blobs is not None:
-            return await filled(self._blobs, unfolded)
         hashes = sorted(blob_hashes(unfolded))
         contents: dict[str, bytes] = {}
         if hashes:
             key = self._keys.blobs(unfolded[0].row.checkpoint.thread_id)
             values: list[bytes | None] = await self._pipeline.call("HMGET", key, *hashes)
             contents = {name: it for name, it in zip(hashes, values, strict=True) if it is not None}
-        return [fill(entry, contents) for entry in unfolded]
+        return await filled(unfolded, contents, self._blobs)
 
 
 def _row(thread_id: str, sequence: int, element: bytes) -> Row:

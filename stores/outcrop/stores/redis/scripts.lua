@@ -1,14 +1,19 @@
 -- The scripts of the Redis store; each runs as one atomic step. Keys and effects are the ones that
 -- every engine of the format keeps, so scripts of other engines may work on the same keys.
--- All checks come before the first write. `position` begins `index` and `purge` (see scripts.py).
+-- All checks come before the first write. Parts that begin several scripts define functions (see scripts.py).
 --
--- The heads are ours alone: of a thread whose row is large, the row without its states, after the log's length
--- and the row's score. They spare listings the states. A head counts only while length and score are still the
--- thread's, so another engine's save leaves nothing wrong behind.
+-- Three keys are ours alone, and what they hold counts only while it agrees with the others, so that another
+-- engine's save leaves nothing wrong behind:
+-- heads: of a thread whose row is large, the row without its states, after the log's length and the row's
+--   score, while these are still the thread's. They spare listings the states.
+-- due: the waiting threads by wake time (fourteen digits; 0 where the row doesn't tell, which is always looked at).
+-- waits: for each of these the log's length and the row's score for which that was found; in a field that no
+--   thread can have as its ID, how far back the waiting threads must be compared with that (see due.py).
 
 -- name: save
--- KEYS  1 list, 2 all threads, 3 waking, 4-10 the states in order, 11 blobs, 12 token counter, 13 lease, 14 heads
--- ARGV  1 element, 2 thread, 3 score, 4 state's place, 5 waking (1 or 0), 6 expiry in ms (0 none),
+-- KEYS  1 list, 2 all threads, 3 waking, 4-10 the states in order, 11 blobs, 12 token counter, 13 lease, 14 heads,
+--       15 due, 16 waits
+-- ARGV  1 element, 2 thread, 3 score, 4 state's place, 5 wake time ('' not waking), 6 expiry in ms (0 none),
 --       7 expected sequence ('' any), 8 lease token ('' none), 9 release (1 or 0),
 --       10 base sequence ('' none), 11 SHA-1 of the base's element, 12 head ('' none),
 --       13... blobs' names and contents
@@ -29,10 +34,13 @@ for at = 13, #ARGV, 2 do
 end
 length = redis.call('RPUSH', KEYS[1], ARGV[1])
 redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2])
-if ARGV[5] == '1' then
+if ARGV[5] ~= '' then
   redis.call('ZADD', KEYS[3], ARGV[3], ARGV[2])
-else
-  redis.call('ZREM', KEYS[3], ARGV[2])
+  redis.call('ZADD', KEYS[15], ARGV[5], ARGV[2])
+  redis.call('HSET', KEYS[16], ARGV[2], length .. ':' .. ARGV[3])
+elseif redis.call('ZREM', KEYS[3], ARGV[2]) == 1 then
+  redis.call('ZREM', KEYS[15], ARGV[2])
+  redis.call('HDEL', KEYS[16], ARGV[2])
 end
 local place = tonumber(ARGV[4])
 for at = 1, 7 do
@@ -128,12 +136,21 @@ local function position(element)
   return place, score, row
 end
 
--- name: page
--- KEYS  1 heads, 2... sets of threads
--- ARGV  1 score, 2 thread to go on below ('' both: from the newest), 3 count, 4 score to stay above ('' none),
---       5 what a list's key begins with
--- Answers up to count of {thread, score, length, head or last element}, newest first, then by thread downwards;
--- the element of a missing list is ''.
+-- name: wake
+-- The wake time of a row: digits, 0 where it isn't of the usual form, nothing where there is none.
+local function wake_of(row)
+  while type(row.nested) == 'table' do
+    row = row.nested
+  end
+  local wake_at = type(row.wait) == 'table' and row.wait.wake_at
+  if type(wake_at) ~= 'string' then
+    return nil
+  end
+  return wake_at:find('^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%dZ$') and wake_at:gsub('%D', '') or '0'
+end
+
+-- name: order
+-- Newest first, then by thread downwards: how listings go through a set.
 local function below(one, other) -- by bytes: Lua's own comparison follows the server's locale
   for at = 1, math.min(#one, #other) do
     local left, right = one:byte(at), other:byte(at)
@@ -156,6 +173,43 @@ local function first_below(set, score, thread)
   end
   return low
 end
+local function newest_first(one, other)
+  local left, right = tonumber(one[2]), tonumber(other[2])
+  if left ~= right then
+    return left > right
+  end
+  return below(other[1], one[1])
+end
+
+-- name: rows
+-- A thread's head, if it is that of its latest row, else its last element, '' when the list is missing.
+local function row_of(heads, lists, thread, score)
+  local list = lists .. thread
+  local length = redis.call('LLEN', list)
+  local mark = length .. ':' .. score
+  local head = redis.call('HGET', heads, thread) or ''
+  if head:sub(1, #mark + 1) == mark .. ':' then
+    return length, head:sub(#mark + 2)
+  end
+  return length, redis.call('LINDEX', list, -1) or ''
+end
+local function with_rows(found, count, heads, lists)
+  for at = #found, 1, -1 do
+    if at > count then
+      found[at] = nil
+    else
+      found[at][3], found[at][4] = row_of(heads, lists, found[at][1], found[at][2])
+    end
+  end
+  return found
+end
+
+-- name: page
+-- KEYS  1 heads, 2... sets of threads
+-- ARGV  1 score, 2 thread to go on below ('' both: from the newest), 3 count, 4 score to stay above ('' none),
+--       5 what a list's key begins with
+-- Answers up to count of {thread, score, length, head or last element}, newest first, then by thread downwards;
+-- the element of a missing list is ''.
 local found, count = {}, tonumber(ARGV[3])
 for number = 2, #KEYS do
   local set, start = KEYS[number], 0
@@ -171,35 +225,13 @@ for number = 2, #KEYS do
   end
 end
 if #KEYS > 2 then
-  table.sort(found, function(one, other)
-    local left, right = tonumber(one[2]), tonumber(other[2])
-    if left ~= right then
-      return left > right
-    end
-    return below(other[1], one[1])
-  end)
+  table.sort(found, newest_first)
 end
-for at = #found, 1, -1 do
-  if at > count then
-    found[at] = nil
-  else
-    local thread, score = found[at][1], found[at][2]
-    local list = ARGV[5] .. thread
-    local length = redis.call('LLEN', list)
-    local mark = length .. ':' .. score .. ':'
-    local head = redis.call('HGET', KEYS[1], thread) or ''
-    found[at][3] = length
-    if head:sub(1, #mark) == mark then
-      found[at][4] = head:sub(#mark + 1)
-    else
-      found[at][4] = redis.call('LINDEX', list, -1) or ''
-    end
-  end
-end
-return found
+return with_rows(found, count, KEYS[1], ARGV[5])
 
 -- name: index
--- KEYS  1 list, 2 all threads, 3 waking, 4-10 the states in order, 11 heads    ARGV  1 thread
+-- KEYS  1 list, 2 all threads, 3 waking, 4-10 the states in order, 11 heads, 12 due, 13 waits
+-- ARGV  1 thread
 -- Answers 1 when the thread is indexed by its last element, 0 when it is out of the index for want of one,
 -- -1 when it is out because the element can't be read.
 local element = redis.call('LINDEX', KEYS[1], -1)
@@ -212,18 +244,20 @@ if not place then
     redis.call('ZREM', KEYS[at], ARGV[1])
   end
   redis.call('HDEL', KEYS[11], ARGV[1])
+  redis.call('ZREM', KEYS[12], ARGV[1])
+  redis.call('HDEL', KEYS[13], ARGV[1])
   return element and -1 or 0
 end
-local level = row
-while type(level.nested) == 'table' do
-  level = level.nested
-end
-local wakes = place == 1 and type(level.wait) == 'table' and text_of(level.wait.wake_at)
+local wakes = place == 1 and wake_of(row)
 redis.call('ZADD', KEYS[2], score, ARGV[1])
 if wakes then
   redis.call('ZADD', KEYS[3], score, ARGV[1])
+  redis.call('ZADD', KEYS[12], wakes, ARGV[1])
+  redis.call('HSET', KEYS[13], ARGV[1], redis.call('LLEN', KEYS[1]) .. ':' .. score)
 else
   redis.call('ZREM', KEYS[3], ARGV[1])
+  redis.call('ZREM', KEYS[12], ARGV[1])
+  redis.call('HDEL', KEYS[13], ARGV[1])
 end
 for at = 1, 7 do
   if at == place then
@@ -247,7 +281,8 @@ end
 return found
 
 -- name: purge
--- KEYS  1 list, 2 all threads, 3 waking, 4-10 the states in order, 11 blobs, 12 token counter, 13 lease, 14 heads
+-- KEYS  1 list, 2 all threads, 3 waking, 4-10 the states in order, 11 blobs, 12 token counter, 13 lease, 14 heads,
+--       15 due, 16 waits
 -- ARGV  1 thread, 2 score to stay below, 3... places of the states that may go
 -- Answers 1 when the thread went, 0 when it stays or wasn't there.
 local element = redis.call('LINDEX', KEYS[1], -1)
@@ -266,4 +301,6 @@ for at = 2, 10 do
   redis.call('ZREM', KEYS[at], ARGV[1])
 end
 redis.call('HDEL', KEYS[14], ARGV[1])
+redis.call('ZREM', KEYS[15], ARGV[1])
+redis.call('HDEL', KEYS[16], ARGV[1])
 return element and 1 or 0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from outcrop.stores.statements import named_statements
 
-_TEXTS = named_statements("outcrop.stores.redis", "scripts.lua")
+_TEXTS = {
+    name: text
+    for file in ("scripts.lua", "due.lua")
+    for name, text in named_statements("outcrop.stores.redis", file).items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +24,13 @@ class Script:
     writes: bool
 
 
-def _script(*parts: str, writes: bool = True) -> Script:
-    text = "\n".join(_TEXTS[part] for part in parts)
+def script_of(text: str, *, writes: bool = True) -> Script:
+    """The script of that text."""
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), writes)
+
+
+def _script(*parts: str, writes: bool = True) -> Script:
+    return script_of("\n".join(_TEXTS[part] for part in parts), writes=writes)
 
 
 SAVE: Final = _script("save")
@@ -31,7 +39,11 @@ RENEW: Final = _script("renew")
 RELEASE: Final = _script("release")
 HOLDER: Final = _script("holder", writes=False)
 LATEST: Final = _script("latest", writes=False)
-PAGE: Final = _script("page", writes=False)
-INDEX: Final = _script("position", "index")
+PAGE: Final = _script("order", "rows", "page", writes=False)
+CATCH_UP: Final = _script("order", "rows", "wake", "catch_up")
+LOOK: Final = replace(CATCH_UP, writes=False)
+DUE: Final = _script("order", "rows", "due")
+DUE_ONLY: Final = replace(DUE, writes=False)
+INDEX: Final = _script("position", "wake", "index")
 PURGEABLE: Final = _script("purgeable", writes=False)
 PURGE: Final = _script("position", "purge")

@@ -7,26 +7,27 @@ server (or a primary with replicas), no Cluster: a thread's keys may be anywhere
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Self
 
 from outcrop.stores.blobs import FileBlobStore
+from outcrop.stores.calls import all_of
 from outcrop.stores.codec import encode
 from outcrop.stores.deltas import with_states
 from outcrop.stores.encoded_saves import Answer, BaseMoved, EncodedSaves
-from outcrop.stores.encoding import Encoder, Stored
-from outcrop.stores.errors import InvalidRequest, StoreError, Unavailable
-from outcrop.stores.group_commit import Save
+from outcrop.stores.encoding import Encoder
+from outcrop.stores.errors import InvalidRequest
 from outcrop.stores.leases import check_lease_of
-from outcrop.stores.options import RetryOptions
+from outcrop.stores.opening import closed_on_failure
+from outcrop.stores.options import DEFAULT_RETRIES
 from outcrop.stores.port import LeaseLost, NotLatest, Saved, SaveResult
 from outcrop.stores.query import check_limit, check_query
 from outcrop.stores.record import ThreadState
-from outcrop.stores.retries import Retries, settled
+from outcrop.stores.retries import InDoubt, Retries, settled
+from outcrop.stores.save import Save
 
 from .index import Index
-from .keys import PLACES, Keys, digits_of, score_of
+from .keys import PLACES, Keys, digits_of, score_of, wake_score_of
 from .leases import RedisLeases
 from .listing import Listing
 from .pipeline import Replication
@@ -34,12 +35,13 @@ from .rows import RedisRows, token_of
 from .scripts import PURGE, PURGEABLE, SAVE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
     from outcrop.stores.blobs import BlobStore
-    from outcrop.stores.options import DeltaOptions, OffloadOptions
+    from outcrop.stores.encoding import Stored
+    from outcrop.stores.options import DeltaOptions, OffloadOptions, RetryOptions
     from outcrop.stores.port import Store
     from outcrop.stores.query import LogPage, ThreadPage, ThreadQuery
     from outcrop.stores.record import Checkpoint, Lease, Row
@@ -63,7 +65,7 @@ class RedisStore(RedisLeases):
         finished_thread_ttl: timedelta | None = None,
         wait_replicas: int = 0,
         wait_timeout: timedelta = timedelta(seconds=1),
-        retries: RetryOptions | None = None,
+        retries: RetryOptions = DEFAULT_RETRIES,
         deltas: DeltaOptions | None = None,
         offload: OffloadOptions | None = None,
     ) -> Self:
@@ -79,13 +81,14 @@ class RedisStore(RedisLeases):
         store = cls(
             url,
             Keys(prefix),
-            _retries(retries),
+            Retries(options=retries),
             encoder=Encoder(deltas, offload),
             offload=offload,
             expiry=_expiry(finished_thread_ttl),
             replication=replication,
         )
-        await store._opened(store._index.ensure)
+        async with closed_on_failure(store):
+            await store._retries.run(store._index.ensure)
         return store
 
     @classmethod
@@ -94,15 +97,17 @@ class RedisStore(RedisLeases):
         url: str,
         *,
         prefix: str = "strata",
-        retries: RetryOptions | None = None,
+        retries: RetryOptions = DEFAULT_RETRIES,
         offload: OffloadOptions | None = None,
     ) -> Self:
         """Open a prefix without changing anything there, not even its index.
 
         `offload` only says where blobs are. Raises `StoreError` when the prefix was never indexed.
         """
-        store = cls(url, Keys(prefix), _retries(retries), encoder=Encoder(), offload=offload, read_only=True)
-        await store._opened(store._index.check)
+        repeated = Retries(options=retries)
+        store = cls(url, Keys(prefix), repeated, encoder=Encoder(), offload=offload, read_only=True)
+        async with closed_on_failure(store):
+            await store._retries.run(store._index.check)
         return store
 
     def __init__(
@@ -139,7 +144,7 @@ class RedisStore(RedisLeases):
     ) -> SaveResult:
         check_lease_of(checkpoint, lease, release=release)
         save = Save(checkpoint, expected, lease, release)
-        return await self._retries.save(lambda: self._save(save), lambda: self._settled(save))
+        return await self._retries.save(lambda: self._saves.save(save), lambda: self._settled(save))
 
     async def load(self, thread_id: str) -> Row | None:
         return await self._retries.run(lambda: self._rows.load(thread_id))
@@ -156,16 +161,7 @@ class RedisStore(RedisLeases):
         self, older_than: datetime, *, states: AbstractSet[ThreadState], limit: int = 1000
     ) -> int:
         check_limit(limit)
-        cutoff = digits_of(older_than)
-        purged, kept = 0, set[str]()
-        while states and purged < limit:
-            threads = await self._purgeable(cutoff, states, limit - purged, kept)
-            if not threads:
-                break
-            gone = await asyncio.gather(*(self._purge(thread, cutoff, states) for thread in threads))
-            kept.update(thread for thread, went in zip(threads, gone, strict=True) if not went)
-            purged += sum(gone)
-        return purged
+        return await self._calls.whole(self._purge(digits_of(older_than), states, limit))
 
     async def rebuild_index(self) -> int:
         """Index every thread anew by its latest row, and return how many there are.
@@ -173,26 +169,11 @@ class RedisStore(RedisLeases):
         For rows that a writer pushed without indexing them. Raises `StoreError`.
         """
         self._pipeline.check_writable()
-        return await self._retries.run(self._index.rebuild)
+        return await self._calls.whole(self._retries.run(self._index.rebuild))
 
     async def close(self) -> None:
         """Disconnect after the calls before; idempotent."""
-        await self._pipeline.close()
-
-    async def _opened(self, prepare: Callable[[], Awaitable[object]]) -> None:
-        try:
-            await self._retries.run(prepare)
-        except BaseException:
-            await self._pipeline.close()
-            raise
-
-    async def _save(self, save: Save) -> SaveResult:
-        if self._encoder.active:
-            return await self._saves.save(save)
-        answer = await self._append(save, Stored(save.checkpoint))
-        if isinstance(answer, BaseMoved):
-            raise StoreError(f"the store refused a whole row of thread '{save.checkpoint.thread_id}'")
-        return answer
+        await self._close()
 
     async def _append_all(self, saves: Sequence[Save], forms: Sequence[Stored]) -> Sequence[Answer]:
         return [await self._append(save, form) for save, form in zip(saves, forms, strict=True)]
@@ -201,7 +182,7 @@ class RedisStore(RedisLeases):
         """Append one row in one step; the index says what the engine's row says."""
         row, base = save.checkpoint, form.base
         wait, state = row.innermost.wait, row.state
-        waking = state is ThreadState.INTERRUPTED and wait is not None and wait.wake_at is not None
+        wake_at = wait.wake_at if wait is not None and state is ThreadState.INTERRUPTED else None
         keys = self._keys.everything_of(row.thread_id)
         element = encode(form.checkpoint)
         arguments = (
@@ -209,7 +190,7 @@ class RedisStore(RedisLeases):
             row.thread_id,
             score_of(row.updated_at),
             PLACES[state],
-            int(waking),
+            "" if wake_at is None else wake_score_of(wake_at),
             self._expiry,
             "" if save.expected is None else save.expected,
             "" if save.token is None else save.token,
@@ -239,7 +220,7 @@ class RedisStore(RedisLeases):
     def _confirm(self, thread_id: str, acknowledged: int) -> None:
         wanted = 0 if self._replication is None else self._replication.replicas
         if acknowledged < wanted:
-            raise Unavailable(
+            raise InDoubt(
                 f"the row of thread '{thread_id}' is saved, but on {acknowledged} of {wanted} replicas"
             )
 
@@ -255,7 +236,18 @@ class RedisStore(RedisLeases):
         threads = (thread.decode(errors="replace") for _, thread in oldest)
         return [thread for thread in threads if thread not in kept][:count]
 
-    async def _purge(self, thread_id: str, cutoff: str, states: AbstractSet[ThreadState]) -> bool:
+    async def _purge(self, cutoff: str, states: AbstractSet[ThreadState], limit: int) -> int:
+        purged, kept = 0, set[str]()
+        while states and purged < limit:
+            threads = await self._purgeable(cutoff, states, limit - purged, kept)
+            if not threads:
+                break
+            gone = await all_of(self._purge_thread(thread, cutoff, states) for thread in threads)
+            kept.update(thread for thread, went in zip(threads, gone, strict=True) if not went)
+            purged += sum(gone)
+        return purged
+
+    async def _purge_thread(self, thread_id: str, cutoff: str, states: AbstractSet[ThreadState]) -> bool:
         keys = self._keys.everything_of(thread_id)
         places = [PLACES[state] for state in states]
         went = await self._retries.run(lambda: self._pipeline.run(PURGE, keys, thread_id, cutoff, *places))
@@ -279,10 +271,6 @@ def _head(row: Checkpoint) -> Checkpoint:
 
 def _token_of(checkpoint: Checkpoint) -> str:
     return token_of(encode(checkpoint).encode())
-
-
-def _retries(options: RetryOptions | None) -> Retries:
-    return Retries(options=options or RetryOptions())
 
 
 def _expiry(ttl: timedelta | None) -> int:

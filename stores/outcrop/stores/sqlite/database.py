@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from outcrop.stores.errors import InvalidRequest, StoreError
+from outcrop.stores.opening import closed_on_failure
+from outcrop.stores.outlasting import outlasting
 
 from .classify import is_busy, store_error
 
@@ -35,7 +37,7 @@ class Database:
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         self._path = path
-        self._read_only = read_only
+        self.read_only = read_only
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="outcrop-sqlite")
         self._connection: sqlite3.Connection | None = None
         self._closed = False
@@ -44,11 +46,8 @@ class Database:
     async def open(cls, path: str | Path, *, read_only: bool = False) -> Self:
         """Connect; a writable file is created when missing. Raises `StoreError`."""
         database = cls(path, read_only=read_only)
-        try:
+        async with closed_on_failure(database):
             await database._on_thread(database._connect)
-        except BaseException:
-            await database.close()
-            raise
         return database
 
     async def call(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -62,18 +61,18 @@ class Database:
         closing = self._executor.submit(self._disconnect)
         self._closed = True
         self._executor.shutdown(wait=False)
-        await asyncio.shield(asyncio.wrap_future(closing))
+        await outlasting(asyncio.wrap_future(closing))
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         if self._closed:
             raise StoreError("the SQLite store is closed")
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._executor, work))
+        return await outlasting(asyncio.get_running_loop().run_in_executor(self._executor, work))
 
     def _connect(self) -> None:
         file = Path(self._path).absolute()
-        if self._read_only and not file.is_file():
+        if self.read_only and not file.is_file():
             raise StoreError(f"there is no checkpoint database at '{self._path}'")
-        target = f"{file.as_uri()}?mode={'ro' if self._read_only else 'rwc'}"
+        target = f"{file.as_uri()}?mode={'ro' if self.read_only else 'rwc'}"
         try:
             # Autocommit: transactions are where this package begins them, always IMMEDIATE when
             # they write, because a deferred one that reads first fails at once instead of waiting.
@@ -94,6 +93,8 @@ class Database:
             raise store_error(error) from error
         except UnicodeEncodeError as error:
             raise InvalidRequest(f"a text isn't valid Unicode: {error.reason}") from error
+        except OverflowError as error:
+            raise InvalidRequest("a number is outside what SQLite holds") from error
 
 
 def _patiently(work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import statistics
-import time
 from pathlib import Path
 from typing import Final
 
-from outcrop.stores.diagnosis import Diagnosis
+from outcrop.stores.diagnosis import Diagnosis, look_at_clock
 from outcrop.stores.errors import StoreError
 
 from .database import Database
 from .migrate import COMPONENT, INDEXES, KNOWN_VERSION, check_readable, has_versions
 
-_READS: Final = 5
+_NOW: Final = "SELECT (julianday('now') - 2440587.5) * 86400.0, (SELECT count(*) FROM sqlite_master)"
 _PARTS: Final = (
     *(("table", f"checkpoint{name}") for name in ("s", "_threads", "_leases", "_blobs")),
     *(("index", f"checkpoint_threads_{name}") for name in INDEXES),
@@ -33,7 +31,8 @@ async def diagnose(path: str | Path) -> Diagnosis:
     database = await Database.open(path, read_only=True)
     try:
         versions, missing = await database.call(_look)
-        return _diagnosis(versions, await _latency(database), missing)
+        latency, _ = await look_at_clock(lambda: database.call(_now))
+        return _diagnosis(versions, latency, missing)
     finally:
         await database.close()
 
@@ -63,10 +62,6 @@ def _look(connection: sqlite3.Connection) -> tuple[dict[str, int], list[str]]:
     return dict(connection.execute("SELECT component, version FROM strata_schema_version")), missing
 
 
-async def _latency(database: Database) -> float:
-    seconds: list[float] = []
-    for _ in range(_READS):
-        start = time.perf_counter()
-        await database.call(lambda connection: connection.execute("SELECT 1 FROM sqlite_master").fetchone())
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+def _now(connection: sqlite3.Connection) -> float:
+    seconds: float = connection.execute(_NOW).fetchone()[0]
+    return seconds

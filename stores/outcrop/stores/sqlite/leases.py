@@ -81,7 +81,7 @@ class SqliteLeases:
     @asynccontextmanager
     async def renewals(self) -> AsyncGenerator[LeaseStore]:
         # A connection of its own: a long queue on the store's must not delay a renewal.
-        database = await Database.open(self._path)
+        database = await Database.open(self._path, read_only=self._database.read_only)
         try:
             yield SqliteLeases(self._path, database, self._clock)
         finally:

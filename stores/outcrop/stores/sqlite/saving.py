@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from outcrop.stores.encoded_saves import Answer
     from outcrop.stores.encoding import Stored
-    from outcrop.stores.group_commit import Save
+    from outcrop.stores.save import Save
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Self
 import orjson
 
 from outcrop.stores.blobs import FileBlobStore, filled
-from outcrop.stores.columns import from_columns, summary_from_columns
-from outcrop.stores.deltas import blob_hashes, depth_of, fill, unfold
+from outcrop.stores.columns import from_columns, listed
+from outcrop.stores.deltas import blob_hashes, depth_of, unfold
 from outcrop.stores.encoded_saves import EncodedSaves
 from outcrop.stores.encoding import Encoder
 from outcrop.stores.errors import InvalidRequest, StoreError
-from outcrop.stores.group_commit import GroupCommit, Save
+from outcrop.stores.group_commit import GroupCommit
 from outcrop.stores.instants import instant_text
 from outcrop.stores.leases import check_lease_of, system_now
+from outcrop.stores.opening import closed_on_failure
 from outcrop.stores.port import EMPTY_LOG
 from outcrop.stores.query import check_limit, check_query, page_of_log, page_of_threads
+from outcrop.stores.save import Save
 
 from .database import Database, transaction
 from .leases import SQL, SqliteLeases
@@ -31,7 +33,7 @@ from .saving import append_all, append_of
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
     from pathlib import Path
@@ -132,7 +134,7 @@ class SqliteStore(SqliteLeases):
         rows = await self._database.call(
             lambda connection: connection.execute(statement, parameters).fetchall()
         )
-        return page_of_threads([summary_from_columns(columns) for columns in rows], query.limit)
+        return page_of_threads([listed(columns) for columns in rows], query.limit)
 
     async def get_log(self, thread_id: str, *, after: int | None = None, limit: int = 100) -> LogPage:
         check_limit(limit)
@@ -177,26 +179,23 @@ class SqliteStore(SqliteLeases):
     ) -> tuple[list[Unfolded], list[Row]]:
         """Rows of a thread, out of their envelopes and plain, with what they build on of one moment."""
 
-        def read_in_one_moment(connection: sqlite3.Connection) -> tuple[list[Unfolded], list[Row]]:
+        def read_in_one_moment(
+            connection: sqlite3.Connection,
+        ) -> tuple[list[Unfolded], Mapping[str, bytes]]:
             with transaction(connection, "DEFERRED"):
                 unfolded = read(connection)
-                return unfolded, [] if self._blobs is not None else _filled(connection, unfolded)
+                return unfolded, _own_blobs(connection, unfolded)
 
-        unfolded, rows = await self._database.call(read_in_one_moment)
-        if self._blobs is not None and unfolded:
-            rows = await filled(self._blobs, unfolded)
-        return unfolded, rows
+        unfolded, own = await self._database.call(read_in_one_moment)
+        return unfolded, await filled(unfolded, own, self._blobs)
 
 
 async def _opened(path: str | Path, *, read_only: bool) -> Database:
     if str(path) in {"", ":memory:"}:
         raise InvalidRequest("a SQLite store needs a file: use MemoryStore for one without")
     database = await Database.open(path, read_only=read_only)
-    try:
+    async with closed_on_failure(database):
         await database.call(check_readable if read_only else migrate)
-    except BaseException:
-        await database.close()
-        raise
     return database
 
 
@@ -224,16 +223,15 @@ def _rows(connection: sqlite3.Connection, thread_id: str, after: int, limit: int
     return [from_columns(columns) for columns in connection.execute(SQL["log"], parameters)]
 
 
-def _filled(connection: sqlite3.Connection, unfolded: list[Unfolded]) -> list[Row]:
+def _own_blobs(connection: sqlite3.Connection, unfolded: Sequence[Unfolded]) -> Mapping[str, bytes]:
     hashes = blob_hashes(unfolded)
-    contents: dict[str, bytes] = {}
-    if hashes:
-        parameters = {
-            "thread_id": unfolded[0].row.checkpoint.thread_id,
-            "hashes": orjson.dumps(sorted(hashes)).decode(),
-        }
-        contents = dict(connection.execute(SQL["blobs"], parameters).fetchall())
-    return [fill(entry, contents) for entry in unfolded]
+    if not hashes:
+        return {}
+    parameters = {
+        "thread_id": unfolded[0].row.checkpoint.thread_id,
+        "hashes": orjson.dumps(sorted(hashes)).decode(),
+    }
+    return dict(connection.execute(SQL["blobs"], parameters).fetchall())
 
 
 if TYPE_CHECKING:

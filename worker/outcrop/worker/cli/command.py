@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.FAILED
     except OutcropError as error:
         _show_traceback()
-        complain(error.code, str(error))
+        complain(error.code, " ".join((str(error), *getattr(error, "__notes__", ()))))
         return exit_of(error)
     except Exception as error:  # noqa: BLE001 - the last resort: one line instead of a traceback
         _show_traceback()

@@ -123,6 +123,7 @@ def _diagnosis_document(diagnosis: Diagnosis) -> Document:
         "latency": diagnosis.latency,
         "clock_offset": diagnosis.clock_offset,
         "missing": list(diagnosis.missing),
+        "unknown": list(diagnosis.unknown),
     }
 
 
@@ -135,6 +136,7 @@ def _diagnosis_fields(diagnosis: Diagnosis) -> list[tuple[str, str]]:
         ("latency", f"{diagnosis.latency * 1000:.1f} ms"),
         ("clock offset", f"{diagnosis.clock_offset:+.3f} s"),
         *(("missing", sentence) for sentence in diagnosis.missing or ("nothing",)),
+        *(("unknown", sentence) for sentence in diagnosis.unknown),
     ]
 
 

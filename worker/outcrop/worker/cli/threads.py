@@ -19,6 +19,7 @@ from .views import (
     inspection_fields,
     thread_document,
     thread_row,
+    unreadable_document,
 )
 
 if TYPE_CHECKING:
@@ -79,10 +80,13 @@ async def _list(arguments: Namespace) -> Exit:
             {
                 "threads": [thread_document(thread) for thread in page.threads],
                 "next_cursor": page.next_cursor,
+                "unreadable": [unreadable_document(thread) for thread in page.unreadable],
             }
         )
         return Exit.OK
     screen.table(THREAD_COLUMNS, (thread_row(thread) for thread in page.threads))
+    for thread in page.unreadable:
+        screen.note(f"row {thread.sequence} of thread '{thread.thread_id}' can't be read: {thread.reason}")
     if page.next_cursor is not None:
         screen.note(f"more threads follow: --limit, or --cursor {page.next_cursor}")
     return Exit.OK
@@ -90,12 +94,13 @@ async def _list(arguments: Namespace) -> Exit:
 
 async def _collect(store: CheckpointQuery, query: ThreadQuery, limit: int) -> ThreadPage:
     page = await store.list_threads(query)
-    threads = list(page.threads)
+    threads, unreadable = list(page.threads), list(page.unreadable)
     while page.next_cursor is not None and len(threads) < limit:
         wanted = min(limit - len(threads), MAX_PAGE)
         page = await store.list_threads(replace(query, cursor=page.next_cursor, limit=wanted))
         threads.extend(page.threads)
-    return ThreadPage(tuple(threads), page.next_cursor)
+        unreadable.extend(page.unreadable)
+    return ThreadPage(tuple(threads), page.next_cursor, tuple(unreadable))
 
 
 async def _inspect(arguments: Namespace) -> Exit:

@@ -17,7 +17,16 @@ from .difference import raw_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from outcrop.stores import Checkpoint, Decision, GraphIdentity, Lease, Row, ThreadSummary, Wait
+    from outcrop.stores import (
+        Checkpoint,
+        Decision,
+        GraphIdentity,
+        Lease,
+        Row,
+        ThreadSummary,
+        UnreadableThread,
+        Wait,
+    )
 
 Document: TypeAlias = "dict[str, object]"
 
@@ -42,6 +51,16 @@ def thread_document(thread: ThreadSummary) -> Document:
         "metadata": dict(thread.metadata),
         "updated_at": thread.updated_at,
         "schema_version": thread.schema_version,
+    }
+
+
+def unreadable_document(thread: UnreadableThread) -> Document:
+    """A thread whose latest row can't be read."""
+    return {
+        "thread_id": thread.thread_id,
+        "sequence": thread.sequence,
+        "updated_at": thread.updated_at,
+        "reason": thread.reason,
     }
 
 

@@ -14,6 +14,7 @@ from outcrop.stores.record import ThreadState
 from outcrop.worker.logs import EventLog
 
 from .dispatch import Sighting
+from .unreadable import Unreadable
 
 if TYPE_CHECKING:
     from outcrop.stores.port import Store
@@ -44,6 +45,7 @@ class RecoveryDriver:
         self._max_recoveries = max_recoveries
         self._metrics = metrics
         self._log = EventLog("drivers").bind(driver="recovery")
+        self._unreadable = Unreadable("recovery")
         self._reported: frozenset[Sighting] = frozenset()
 
     async def round(self) -> None:
@@ -53,6 +55,7 @@ class RecoveryDriver:
         while is_first or cursor is not None:
             query = ThreadQuery(states=frozenset({ThreadState.RUNNING}), limit=MAX_PAGE, cursor=cursor)
             page = await self._store.list_threads(query)
+            self._unreadable.tell(page.unreadable)
             await self._dispatch.send(await self._dead(page.threads, exhausted))
             cursor, is_first = page.next_cursor, False
         self._report(exhausted)

@@ -12,6 +12,7 @@ from outcrop.stores.query import MAX_PAGE, ThreadQuery
 from outcrop.stores.record import ThreadState
 
 from .dispatch import Sighting
+from .unreadable import Unreadable
 
 if TYPE_CHECKING:
     from outcrop.engine.clock import Clock
@@ -31,6 +32,7 @@ class WakeDriver:
         self._registry = registry
         self._dispatch = dispatch
         self._clock = clock
+        self._unreadable = Unreadable("wake")
 
     async def round(self) -> None:
         """Look at all due threads once; raises as the store and the outbox do."""
@@ -40,6 +42,7 @@ class WakeDriver:
                 states=frozenset({ThreadState.INTERRUPTED}), due_by=now, limit=MAX_PAGE, cursor=cursor
             )
             page = await self._store.list_threads(query)
+            self._unreadable.tell(page.unreadable)
             await self._dispatch.send(
                 Sighting(thread.thread_id, thread.sequence)
                 for thread in page.threads

@@ -20,37 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from outcrop.stores.encoding import Stored
-    from outcrop.stores.group_commit import Save
+    from outcrop.stores.save import Save
 
-_COLUMNS: Final = (
-    "thread_id",
-    "schema_version",
-    "status",
-    "suspended_node",
-    "next_node",
-    "frozen_state",
-    "metadata",
-    "created_at",
-    "resumed_at",
-    "nested",
-    "decision",
-    "wait",
-    "wake_at",
-    "graph_id",
-    "graph_version",
-    "expected",
-    "token",
-    "release",
-    "base_sequence",
-    "base_token",
-)
 _JSON: Final = ("frozen_state", "metadata", "nested", "decision", "wait")
 _WITH_NUMBERS: Final = ("frozen_state", "nested", "decision")
-_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_ESCAPED_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def to_row(save: Save, stored: Stored) -> dict[str, Any]:
-    """The columns of a save in one of its stored forms; raises `InvalidRequest`."""
+    """A save in one of its stored forms, as the functions take it, in order; raises `InvalidRequest`."""
     row: dict[str, Any] = to_parameters(stored.checkpoint)
     texts = {name: value for name, value in row.items() if value is not None}
     together = "".join(texts.values())  # one look tells that there is nothing to find, mostly
@@ -71,23 +49,28 @@ def to_row(save: Save, stored: Stored) -> dict[str, Any]:
 
 def to_arguments(row: Mapping[str, Any], blobs: Mapping[str, bytes]) -> tuple[Any, ...]:
     """The arguments of `outcrop_append` for a row with its blobs."""
-    return (*(row[name] for name in _COLUMNS), list(blobs), list(blobs.values()))
+    return (*row.values(), list(blobs), list(blobs.values()))
 
 
 def to_arrays(
     rows: Sequence[Mapping[str, Any]], blobs: Sequence[Mapping[str, bytes]]
 ) -> tuple[list[Any], ...]:
     """The arrays of `outcrop_save` for rows with their blobs, in order."""
-    columns = tuple([row[name] for row in rows] for name in _COLUMNS)
+    columns = (list(column) for column in zip(*(row.values() for row in rows), strict=True))
     placed = [(at, name, content) for at, of_row in enumerate(blobs, 1) for name, content in of_row.items()]
     places, names, contents = ([blob[at] for blob in placed] for at in range(3))
     return (*columns, places, names, contents)
 
 
+def has_escaped_nul(text: str) -> bool:
+    """Whether a JSON text has a NUL in it, which JSON can only escape."""
+    return "\\u0000" in text and _ESCAPED_NUL.search(text) is not None
+
+
 def _check(thread_id: str, name: str, value: str) -> None:
     if "\0" in value:
         raise InvalidRequest(f"{_row(thread_id)} has a NUL in its {name}, and Postgres can't hold one")
-    if name in _JSON and "\\u0000" in value and _NUL.search(value):
+    if name in _JSON and has_escaped_nul(value):
         path = next(_nuls(orjson.loads(value), name), name)
         raise InvalidRequest(f"{_row(thread_id)} has a NUL in {path}, and Postgres can't hold one")
     if not value.isascii():
