@@ -194,7 +194,9 @@ async def test_an_acquisition_that_could_not_be_given_back_is_not_repeated(
             assert lease.token == 1
 
 
-async def test_a_purge_that_fails_at_one_thread_ends_the_others_first(redis_server: str) -> None:
+async def test_a_purge_that_fails_at_one_thread_ends_the_others_first(
+    redis_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     binding = RedisBinding(redis_server)
     async with binding.open() as store:
         for thread in ("a", "b", "c"):
@@ -211,7 +213,7 @@ async def test_a_purge_that_fails_at_one_thread_ends_the_others_first(redis_serv
             purged.append(thread_id)
             return True
 
-        store._purge_thread = purge_thread  # type: ignore[method-assign]  # a thread's purge that fails
+        monkeypatch.setattr(store, "_purge_thread", purge_thread)
         purging = asyncio.create_task(
             store.purge(datetime(2026, 2, 1, tzinfo=UTC), states={ThreadState.COMPLETED})
         )

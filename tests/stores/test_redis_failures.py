@@ -116,6 +116,28 @@ async def test_a_lost_request_saves_once(binding: RedisBinding) -> None:
             assert await numbers(store) == [0, 1, 2]
 
 
+async def test_where_connections_cannot_be_ended_a_plain_save_in_doubt_is_not_sent_again(
+    tmp_path: Path,
+) -> None:
+    """It may come late, after its repetition; a conditional one would then be refused."""
+    async with redis_process(tmp_path) as server, client(server.url) as redis:
+        await redis.acl_setuser(
+            "app", enabled=True, nopass=True, keys="*", categories=["+@all"], commands=["-client"]
+        )
+        async with proxied(server.url.replace("redis://", "redis://app:any@")) as proxy:
+            binding = RedisBinding(
+                proxy.url(server.url.replace("redis://", "redis://app:any@")), retries=QUICK
+            )
+            async with binding.open() as store:
+                await store.save(numbered(0))
+                proxy.drop_requests(containing=SAVE.sha.encode())
+                assert await store.save(numbered(1), expected=0) == Saved(1)
+                proxy.drop_requests(containing=SAVE.sha.encode())
+                with pytest.raises(Unavailable, match="may come late"):
+                    await store.save(numbered(2))
+                assert await numbers(store) == [0, 1]
+
+
 async def test_another_row_in_its_place_is_a_refusal(binding: RedisBinding) -> None:
     """H8: while a conditional save was in doubt, somebody else's got there."""
     async with proxied(binding.url) as proxy, binding.open() as other:

@@ -171,13 +171,15 @@ def embedded(text: str | bytes) -> object:
 
 
 def _alike(one: object, other: object) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
+    if one.__class__ is not other.__class__:  # in Python, True == 1 == 1.0
+        return False
+    if isinstance(one, dict):
         first, second = cast("_Object", one), cast("_Object", other)
         return first.keys() == second.keys() and all(_alike(first[key], second[key]) for key in first)
-    if isinstance(one, list) and isinstance(other, list):
+    if isinstance(one, list):
         firsts, seconds = cast("list[object]", one), cast("list[object]", other)
         return len(firsts) == len(seconds) and all(map(_alike, firsts, seconds))
-    return type(one) is type(other) and one == other  # in Python, True == 1 == 1.0
+    return one == other
 
 
 def _to_object(level: Checkpoint) -> _Object:

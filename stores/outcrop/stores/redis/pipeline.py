@@ -71,6 +71,8 @@ class _Connection(Protocol):
 
     async def disconnect(self, *, nowait: bool) -> None: ...
 
+    async def on_connect(self) -> None: ...
+
 
 class Pipeline:
     """The connection of one event loop; made when first used, and again after each failure."""
@@ -79,6 +81,10 @@ class Pipeline:
         """Raise `InvalidRequest` for a URL that the driver can't read."""
         self._replication = replication
         self._read_only = read_only
+        self._number: int | None = None  # of the connection, on the server
+        self._given_up: list[int] = []
+        self.is_all_known = True
+        """Whether whatever a connection that was given up had sent is done by now, or never will be."""
         try:
             pool = _pool_of(url, protocol=2)
         except (ValueError, TypeError):
@@ -95,6 +101,7 @@ class Pipeline:
             retry=Retry(NoBackoff(), 0),
             retry_on_timeout=False,
             retry_on_error=[],
+            redis_connect_func=self._introduce,
         )
         try:
             self._connection: _Connection = pool.make_connection()  # type: ignore[no-untyped-call]  # the driver's
@@ -202,12 +209,35 @@ class Pipeline:
                 await self._connection.send_packed_command(packed, check_health=False)
                 await self._receive(calls, waits=wait is not None)
         except BaseException as error:  # a fault of the driver, the loop's end: nobody waits for ever
+            if sent and self._number is not None:
+                self._given_up.append(self._number)
             await self._disconnect()
             _fail(calls, partial(broken_error if sent else connect_error, error))
             if not isinstance(error, Exception):
                 raise
         if self._moved:
             await self._disconnect()
+
+    async def _introduce(self, connection: _Connection) -> None:
+        """Begin a connection: learn its number, and end on the server those that were given up.
+
+        What they sent may be held back on the way, and would be done when it comes, after it
+        was looked for and sent again.
+        """
+        await connection.on_connect()
+        self._number = None
+        commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", number) for number in self._given_up)]
+        await connection.send_packed_command(list(map(_pack, commands)), check_health=False)
+        refusals = 0
+        for command in commands:
+            try:
+                answer: Reply = await connection.read_response()
+            except ResponseError:  # a user without the right to
+                refusals += 1
+            else:
+                self._number = answer if command == ("CLIENT", "ID") else self._number
+        self._given_up.clear()
+        self.is_all_known = self.is_all_known and not refusals
 
     async def _receive(self, calls: Sequence[_Call], *, waits: bool) -> None:
         unconfirmed: list[tuple[_Call, Reply]] = []

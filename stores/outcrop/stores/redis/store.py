@@ -215,6 +215,11 @@ class RedisStore(RedisLeases):
             # WAIT covers what its own connection wrote, and the row may be another's: so write, and wait.
             written = await self._pipeline.call_replicated("SET", self._keys.indexed, "1", "XX")
             self._confirm(save.checkpoint.thread_id, written[1] if written[0] else 0)
+        if found is None and save.expected is None and not self._pipeline.is_all_known:
+            raise InDoubt(
+                f"the row of thread '{save.checkpoint.thread_id}' isn't saved so far, and may come late: "
+                "it isn't sent again (for a Redis user with the right to CLIENT KILL it would be)"
+            )
         return found
 
     def _confirm(self, thread_id: str, acknowledged: int) -> None:
