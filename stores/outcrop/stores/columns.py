@@ -96,12 +96,18 @@ def to_parameters(checkpoint: Checkpoint) -> dict[str, str | int | None]:
 
 
 def from_columns(columns: Columns) -> Row:
-    """The stored row, envelopes and all; raises `CorruptRow`."""
+    """The stored row, envelopes and all, whose state is JSON; raises `CorruptRow`."""
     with _naming(columns):
-        row = _row(columns)
-        if row.checkpoint.schema_version not in ENCODED_VERSIONS:
+        return _row(columns)
+
+
+def from_texts(columns: Columns) -> Row:
+    """The same, where nothing but text is known of the state: raises `CorruptRow` unless it is JSON."""
+    row = from_columns(columns)
+    if row.checkpoint.schema_version not in ENCODED_VERSIONS:
+        with _naming(columns):
             parse(columns[6], "a state")  # NaN and broken text go no further; envelopes are parsed anyway
-        return row
+    return row
 
 
 def listed(columns: Columns) -> ThreadSummary | UnreadableThread:

@@ -1,16 +1,11 @@
-"""A thread query as SQL conditions over the heads, with the parameters they take.
-
-Every text here is a constant; what a caller brings is only ever a parameter.
-"""
+"""A thread query as a Postgres statement, with the parameters it takes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from outcrop.stores.codec import encode_metadata
-from outcrop.stores.instants import instant_text
-from outcrop.stores.query import decode_cursor
-from outcrop.stores.record import ThreadState
+from outcrop.stores.heads import conditions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,16 +40,4 @@ def _conditions(query: ThreadQuery) -> Iterator[tuple[str, tuple[object, ...]]]:
             yield "h.state = ANY ({})", (states,)
     if query.metadata:
         yield "h.metadata @> {}", (encode_metadata(query.metadata),)
-    if query.updated_after is not None:
-        yield "h.updated_at > {}", (instant_text(query.updated_after),)
-    if query.updated_before is not None:
-        yield "h.updated_at < {}", (instant_text(query.updated_before),)
-    if query.due_by is not None:
-        due = (ThreadState.INTERRUPTED.value, instant_text(query.due_by))
-        yield "h.state = {} AND h.wake_at <= {}", due
-    if query.graph_id is not None:
-        yield "h.graph_id = {}", (query.graph_id,)
-    if query.graph_version is not None:
-        yield "h.graph_version = {}", (query.graph_version,)
-    if query.cursor is not None:
-        yield "(h.updated_at, h.thread_id) < ({}, {})", decode_cursor(query.cursor)
+    yield from conditions_of(query)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import orjson
 
 from outcrop.stores.blobs import FileBlobStore, filled
-from outcrop.stores.columns import from_columns, listed
+from outcrop.stores.columns import from_texts, listed
 from outcrop.stores.deltas import blob_hashes, depth_of, unfold
 from outcrop.stores.encoded_saves import EncodedSaves
 from outcrop.stores.encoding import Encoder
@@ -120,7 +120,7 @@ class SqliteStore(SqliteLeases):
     async def load(self, thread_id: str) -> Row | None:
         def read(connection: sqlite3.Connection) -> list[Unfolded]:
             rows = connection.execute(SQL["load"], {"thread_id": thread_id}).fetchall()
-            return unfold(from_columns(columns) for columns in rows)[-1:]
+            return unfold(from_texts(columns) for columns in rows)[-1:]
 
         unfolded, rows = await self._read(read)
         if not rows:
@@ -220,7 +220,7 @@ def _log(connection: sqlite3.Connection, thread_id: str, after: int, limit: int)
 
 def _rows(connection: sqlite3.Connection, thread_id: str, after: int, limit: int) -> list[Row]:
     parameters = {"thread_id": thread_id, "after": after, "limit": limit}
-    return [from_columns(columns) for columns in connection.execute(SQL["log"], parameters)]
+    return [from_texts(columns) for columns in connection.execute(SQL["log"], parameters)]
 
 
 def _own_blobs(connection: sqlite3.Connection, unfolded: Sequence[Unfolded]) -> Mapping[str, bytes]:

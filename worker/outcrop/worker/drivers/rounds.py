@@ -50,8 +50,7 @@ class Rounds:
         result = "ok" if failure is None else "failed"
         self._metrics.count("outcrop_driver_rounds_total", driver=self._driver, result=result)
         if failure is not None:
-            where = "; ".join(getattr(failure, "__notes__", ()))  # the row, where one can't be read
-            self._log.warning("round_failed", error=type(failure).__name__, where=where or None)
+            self._log.warning("round_failed", error=type(failure).__name__)
 
     def _spread(self) -> float:
         return self._interval * (1 - _JITTER + 2 * _JITTER * self._uniform())
