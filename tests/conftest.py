@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.missing import missing
 from support.storages import Places
 
 
@@ -27,19 +28,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def _missing(service: str, remedy: str) -> None:
-    if service in os.environ.get("OUTCROP_REQUIRE", "").split(","):
-        pytest.fail(f"{service} is required here and missing: {remedy}")
-    pytest.skip(f"no {service}: {remedy}")
+def _address(service: str) -> str:
+    variable = f"OUTCROP_TEST_{service.upper()}"
+    address = os.environ.get(variable, "")
+    if not address:
+        missing(service, f"run the tests under compose/services, or set {variable}")
+    return address
 
 
 @pytest.fixture(scope="session")
 def kafka_bootstrap() -> str:
     """The address of a real broker."""
-    address = os.environ.get("OUTCROP_TEST_KAFKA", "")
-    if not address:
-        _missing("kafka", "run the tests under compose/services, or set OUTCROP_TEST_KAFKA")
-    return address
+    return _address("kafka")
 
 
 @pytest.fixture(scope="session")
@@ -49,29 +49,23 @@ def peer() -> Path:
         os.environ.get("OUTCROP_PEER", Path(__file__).parent / "interop/peer/target/release/strata-peer")
     )
     if not program.is_file():
-        _missing("peer", "cargo build --release --locked in tests/interop/peer, or set OUTCROP_PEER")
+        missing("peer", "cargo build --release --locked in tests/interop/peer, or set OUTCROP_PEER")
     return program
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> str:
     """The URL of a real Postgres server; a test makes its own database there (`support.postgres`)."""
-    url = os.environ.get("OUTCROP_TEST_POSTGRES", "")
-    if not url:
-        _missing("postgres", "run the tests under compose/services, or set OUTCROP_TEST_POSTGRES")
-    return url
+    return _address("postgres")
 
 
 @pytest.fixture(scope="session")
 def redis_server() -> str:
     """The URL of a real Redis server; a test uses a prefix of its own there."""
-    url = os.environ.get("OUTCROP_TEST_REDIS", "")
-    if not url:
-        _missing("redis", "run the tests under compose/services, or set OUTCROP_TEST_REDIS")
-    return url
+    return _address("redis")
 
 
 @pytest.fixture
-def places(tmp_path: Path, postgres_server: str, redis_server: str) -> Places:
-    """Fresh places of every kind that keep rows."""
-    return Places(tmp_path, postgres_server, redis_server)
+def places(tmp_path: Path, request: pytest.FixtureRequest) -> Places:
+    """Fresh places of every kind that keep rows; a server is asked for with the first place on it."""
+    return Places(tmp_path, lambda engine: request.getfixturevalue(f"{engine}_server"))

@@ -13,7 +13,6 @@ the 100 threads that are due. Both are measured in turns, medians of many.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import statistics
 import sys
@@ -29,7 +28,7 @@ from outcrop.stores.instants import instant_text
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.storages import KINDS, Places
+from support.storages import KINDS, Places, given_server
 
 if TYPE_CHECKING:
     from outcrop.stores import Checkpoint, Store
@@ -112,7 +111,7 @@ async def measure(kind: str, places: Places, threads: int) -> None:
 async def main(threads: int, kinds: list[str]) -> None:
     """Measure the engines one after the other."""
     with tempfile.TemporaryDirectory() as folder:
-        places = Places(Path(folder), os.environ["OUTCROP_TEST_POSTGRES"], os.environ["OUTCROP_TEST_REDIS"])
+        places = Places(Path(folder), given_server)
         for kind in kinds:
             await measure(kind, places, threads)
 

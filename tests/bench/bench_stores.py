@@ -14,7 +14,6 @@ same batching by hand.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import statistics
 import sys
@@ -47,7 +46,7 @@ from outcrop.stores.redis.keys import PLACES, Keys, score_of
 from outcrop.stores.redis.scripts import ACQUIRE, SAVE
 from outcrop.stores.save import Save
 from outcrop.stores.sqlite.leases import SQL as SQLITE
-from support.storages import KINDS, Places
+from support.storages import KINDS, Places, given_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -320,7 +319,7 @@ def show(kind: str, medians: dict[str, float], saves: int) -> None:
 async def main(rounds: int, kinds: Sequence[str]) -> None:
     """Measure the engines one after the other."""
     with tempfile.TemporaryDirectory() as folder:
-        places = Places(Path(folder), os.environ["OUTCROP_TEST_POSTGRES"], os.environ["OUTCROP_TEST_REDIS"])
+        places = Places(Path(folder), given_server)
         for kind in kinds:
             await measure(kind, places, rounds)
 

@@ -26,7 +26,7 @@ from outcrop.stores.options import OffloadOptions, RetryOptions
 from outcrop.stores.redis.pipeline import Pipeline
 from support.proxy import proxied
 from support.redis import RedisBinding, fresh_prefix, redis_process
-from support.urls import ENGINES, fresh_url
+from support.storages import KINDS, Places
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,15 +109,13 @@ async def test_what_fails_while_it_opens_is_closed(failure: BaseException) -> No
     assert closed == [True]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_renewals_of_a_store_that_is_open_to_read_write_nothing(
-    engine: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    async with fresh_url(engine, tmp_path, request) as url:
-        writer = await open_store(url)
+@pytest.mark.parametrize("engine", KINDS)
+async def test_renewals_of_a_store_that_is_open_to_read_write_nothing(engine: str, places: Places) -> None:
+    async with places.fresh(engine) as place:
+        writer = await open_store(place.url)
         acquired = await writer.acquire_lease("t", "worker", LONG)
         assert isinstance(acquired, Acquired)
-        reader = await open_store(url, read_only=True)
+        reader = await open_store(place.url, read_only=True)
         async with reader.renewals() as leases:
             assert await leases.get_lease("t") == await writer.get_lease("t")
             for call in (

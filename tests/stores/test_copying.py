@@ -26,11 +26,10 @@ from outcrop.stores.codec import same_as
 from outcrop.stores.contract import SHAPES, sample
 from outcrop.stores.copying import CopyReport, CopyResult, ThreadCopy, copy_threads, count_threads
 from outcrop.stores.testing import FailingStore
-from support.urls import ENGINES, fresh_url, with_option
+from support.storages import KINDS, Places, with_option
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
-    from pathlib import Path
 
     from outcrop.stores import Checkpoint, Lease, Store
     from outcrop.stores.port import SaveResult
@@ -99,20 +98,20 @@ async def opened(url: str, *, read_only: bool = False) -> AsyncGenerator[Store]:
         await store.close()
 
 
-@pytest.mark.parametrize("target_engine", ENGINES)
-@pytest.mark.parametrize("source_engine", ENGINES)
+@pytest.mark.parametrize("target_engine", KINDS)
+@pytest.mark.parametrize("source_engine", KINDS)
 async def test_every_shape_arrives_on_every_engine(
-    source_engine: str, target_engine: str, tmp_path: Path, request: pytest.FixtureRequest
+    source_engine: str, target_engine: str, places: Places
 ) -> None:
     async with (
-        fresh_url(source_engine, tmp_path, request) as source_url,
-        fresh_url(target_engine, tmp_path, request) as target_url,
+        places.fresh(source_engine) as source_place,
+        places.fresh(target_engine) as target_place,
     ):
-        async with opened(source_url) as store:
+        async with opened(source_place.url) as store:
             for name, shape in SHAPES.items():
                 await fill(store, name, 2)
                 await store.save(replace(shape, thread_id=name))
-        async with opened(source_url, read_only=True) as source, opened(target_url) as target:
+        async with opened(source_place.url, read_only=True) as source, opened(target_place.url) as target:
             report, told = await copied(source, target)
             assert report.complete
             assert told.threads.keys() == SHAPES.keys()
@@ -127,19 +126,17 @@ async def test_every_shape_arrives_on_every_engine(
             assert (again.rows, again.results) == (0, {CopyResult.PRESENT: len(SHAPES)})
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_deltas_and_blobs_are_undone_and_the_target_makes_its_own(
-    engine: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.parametrize("engine", KINDS)
+async def test_deltas_and_blobs_are_undone_and_the_target_makes_its_own(engine: str, places: Places) -> None:
     encoded = "deltas_full_every=4&offload_threshold=40"
     async with (
-        fresh_url(engine, tmp_path, request) as source_url,
-        fresh_url(engine, tmp_path, request) as target_url,
+        places.fresh(engine) as source_place,
+        places.fresh(engine) as target_place,
     ):
-        async with opened(with_option(source_url, encoded)) as source:
+        async with opened(with_option(source_place.url, encoded)) as source:
             await fill(source, "t", 70, schema_version="1.7.0")
-        for url in (target_url, with_option(target_url, encoded)):
-            async with opened(source_url, read_only=True) as source, opened(url) as target:
+        for url in (target_place.url, with_option(target_place.url, encoded)):
+            async with opened(source_place.url, read_only=True) as source, opened(url) as target:
                 report, _ = await copied(source, target)
                 assert report.complete
                 assert alike(await log(source, "t"), await log(target, "t"))

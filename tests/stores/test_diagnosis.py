@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from outcrop.stores import Unavailable, open_store
 from outcrop.stores.diagnosis import Diagnosis
 from outcrop.stores.url import diagnose
-from support.urls import ENGINES, fresh_url
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from support.storages import KINDS, Places
 
 
 def test_a_store_is_fit_when_nothing_is_missing() -> None:
@@ -24,15 +19,13 @@ async def test_memory_is_always_fit() -> None:
     assert await diagnose("memory:") == Diagnosis(engine="memory")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-async def test_opening_for_writing_mends_what_a_store_lacks(
-    engine: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    async with fresh_url(engine, tmp_path, request) as url:
-        before = await diagnose(url)
+@pytest.mark.parametrize("engine", KINDS)
+async def test_opening_for_writing_mends_what_a_store_lacks(engine: str, places: Places) -> None:
+    async with places.fresh(engine) as place:
+        before = await diagnose(place.url)
         assert not before.fit
-        await (await open_store(url)).close()
-        after = await diagnose(url)
+        await (await open_store(place.url)).close()
+        after = await diagnose(place.url)
         assert after.schema == after.expected
         assert set(after.missing) < set(before.missing)
 

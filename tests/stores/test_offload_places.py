@@ -8,8 +8,7 @@ import pytest
 
 from outcrop.stores import open_store
 from outcrop.stores.contract import sample
-from support.storages import KINDS
-from support.urls import with_option
+from support.storages import KINDS, with_option
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -37,6 +37,7 @@ from outcrop.stores.longterm import (
 )
 from outcrop.stores.longterm.postgres import PostgresLongTermStore
 from outcrop.stores.longterm.redis import RedisLongTermStore
+from support.missing import missing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -71,11 +72,9 @@ def record(record_id: str, *vector: float, namespace: str = "notes", tenant: str
 def wheel(name: str) -> Path:
     """The folder of a package of the development group `search`."""
     found = find_spec(name)
-    if found is not None and found.origin is not None:
-        return Path(found.origin).parent
-    if "search" in os.environ.get("OUTCROP_REQUIRE", "").split(","):
-        pytest.fail(f"{name} is required here and missing: install the group search")
-    pytest.skip(f"no {name}: install the group search")
+    if found is None or found.origin is None:
+        missing("search", f"{name} is in the development group of that name")
+    return Path(found.origin).parent
 
 
 def use_extensible_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:

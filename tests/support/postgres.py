@@ -18,9 +18,9 @@ from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
-import pytest
 
 from outcrop.stores.postgres import PostgresStore
+from support.missing import missing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
@@ -149,10 +149,7 @@ def _program(name: str) -> str:
     places = [os.environ.get("PATH", ""), *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin")))]
     found = shutil.which(name, path=os.pathsep.join(places))
     if found is None:
-        what = "pgbouncer" if name == "pgbouncer" else "postgres"
-        if what in os.environ.get("OUTCROP_REQUIRE", "").split(","):
-            pytest.fail(f"{name} is required here and not installed")
-        pytest.skip(f"{name} is not installed")
+        missing("pgbouncer" if name == "pgbouncer" else "postgres", f"install {name}")
     return found
 
 

@@ -71,6 +71,18 @@ def fresh_prefix() -> str:
 
 
 @asynccontextmanager
+async def own_prefix(server: str) -> AsyncGenerator[str]:
+    """A prefix that nobody else has, whose keys are deleted afterwards."""
+    prefix = fresh_prefix()
+    try:
+        yield prefix
+    finally:
+        async with client(server) as redis:
+            async for key in redis.scan_iter(f"{prefix}:*", count=1000):
+                await redis.delete(key)
+
+
+@asynccontextmanager
 async def client(server: str) -> AsyncGenerator[driver.Redis]:
     """A plain client, for what a test writes and reads by hand; replies are text."""
     redis = driver.Redis.from_url(server, decode_responses=True)

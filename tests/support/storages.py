@@ -7,6 +7,7 @@ the rows that the peer wrote (see interop/fixtures).
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,16 +19,26 @@ import asyncpg
 import redis.asyncio as redis
 
 from support.postgres import fresh_database
-from support.urls import fresh_prefix
+from support.redis import own_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
 FIXTURES = Path(__file__).parents[1] / "interop" / "fixtures"
 KINDS = ("sqlite", "postgres", "redis")
 
 ENCODED = ["--deltas", "3", "--offload", "16"]
 """The peer's options for rows as deltas and with blobs; `Storage.encoded` gives ours."""
+
+
+def with_option(url: str, option: str) -> str:
+    """The URL with one more option."""
+    return f"{url}{'&' if '?' in url else '?'}{option}"
+
+
+def given_server(kind: str) -> str:
+    """A kind's server as the environment has it, for programs that are no tests."""
+    return os.environ[f"OUTCROP_TEST_{kind.upper()}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +55,7 @@ class Storage:
         ours, theirs = "deltas_full_every=3&offload_threshold=16", list(ENCODED)
         if self.kind != "redis":
             ours, theirs = f"{ours}&group_commit=true", [*theirs, "--group-commit"]
-        mark = "&" if "?" in self.url else "?"
-        return Storage(self.kind, f"{self.url}{mark}{ours}", [*self.peer, *theirs])
+        return Storage(self.kind, with_option(self.url, ours), [*self.peer, *theirs])
 
     @property
     def file(self) -> Path:
@@ -55,11 +65,10 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Makes fresh places of every kind."""
+    """Makes fresh places of every kind; `server_of` tells the URL of a kind's server."""
 
     folder: Path
-    postgres: str
-    redis: str
+    server_of: Callable[[str], str]
 
     @asynccontextmanager
     async def fresh(self, kind: str) -> AsyncGenerator[Storage]:
@@ -69,12 +78,13 @@ class Places:
                 file = self.folder / f"{uuid4().hex}.db"
                 yield Storage(kind, f"sqlite:///{file}", ["--storage", str(file)])
             case "postgres":
-                async with fresh_database(self.postgres) as url:
+                async with fresh_database(self.server_of(kind)) as url:
                     yield Storage(kind, url, ["--storage", url])
             case _:
-                async with fresh_prefix(self.redis) as prefix:
-                    peer = ["--storage", self.redis, "--redis-prefix", prefix]
-                    yield Storage(kind, f"{self.redis}?prefix={prefix}", peer)
+                server = self.server_of(kind)
+                async with own_prefix(server) as prefix:
+                    peer = ["--storage", server, "--redis-prefix", prefix]
+                    yield Storage(kind, with_option(server, f"prefix={prefix}"), peer)
 
 
 async def load_fixtures(storage: Storage) -> None:

@@ -24,8 +24,6 @@ from support.engine import EVERY_NODE, Doc
 from support.storages import KINDS, Places
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from outcrop.engine import CompiledGraph
     from outcrop.engine.host import Driver
     from outcrop.stores.port import Store
@@ -75,12 +73,10 @@ class Replicas:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_two_replicas_wake_recover_and_purge_each_thread_once(
-    kind: str, tmp_path: Path, postgres_server: str, redis_server: str
-) -> None:
+async def test_two_replicas_wake_recover_and_purge_each_thread_once(kind: str, places: Places) -> None:
     """O1, O2, O3, O6 on each engine."""
     async with AsyncExitStack() as stack:
-        place = await stack.enter_async_context(Places(tmp_path, postgres_server, redis_server).fresh(kind))
+        place = await stack.enter_async_context(places.fresh(kind))
         stores = [await open_store(place.url) for _ in range(2)]
         for store in stores:
             stack.push_async_callback(store.close)

@@ -20,7 +20,7 @@ from outcrop.stores.diagnosis import Diagnosis
 from outcrop.worker.cli import main, stores
 from outcrop.worker.cli.bar import PlainBar, bar_on
 from outcrop.worker.cli.terminal import Screen
-from support.urls import ENGINES, fresh_url, with_option
+from support.storages import KINDS, Places, with_option
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,12 +30,12 @@ INDEX: dict[str, Any] = json.loads(FIXTURE.with_name("index.json").read_text(enc
 THREADS = sorted(thread["thread_id"] for thread in INDEX["threads"])
 
 
-@pytest.fixture(params=ENGINES)
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+@pytest.fixture(params=KINDS)
+def empty(request: pytest.FixtureRequest, places: Places) -> Generator[str]:
     """The URL of an empty store of each engine."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        yield runner.run(stack.enter_async_context(fresh_url(request.param, tmp_path, request)))
+        yield runner.run(stack.enter_async_context(places.fresh(request.param))).url
         runner.run(stack.aclose())
 
 
