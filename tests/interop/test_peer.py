@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from outcrop.engine import Interrupted, Threads
+from outcrop.stores import open_store
 from support.interop import masked, rows
 from support.storages import KINDS
 from support.twin import answer
+from support.twins import Variant, twin
 
 if TYPE_CHECKING:
     from support.storages import Places, Storage
 
 LEASE = ["--lease", "worker-1:60000"]
+ITEMS = '{"items": [{"id": "x", "n": 3}, {"id": "y", "n": -1}, {"id": "z"}]}'
 IDENTITY = ["--graph-id", "orders", "--graph-version", "7"]
 
 SCENARIOS: dict[str, tuple[str, list[list[str]]]] = {
@@ -110,6 +114,66 @@ SCENARIOS: dict[str, tuple[str, list[list[str]]]] = {
         [["run"], ["resume"], ["resume", "--by", "dana", "--override", '{"card": "ok"}'], ["resume"]],
     ),
     "failing, ended": ("failing", [["run", "--metadata", "tenant=acme"], ["end", "--by", "ops"]]),
+    "loop, hop limit": (
+        "loop",
+        [
+            ["run", "--run-id", "r1", "--max-hops", "4", "--state", '{"limit": 10}'],
+            ["resume", "--run-id", "r2", "--max-hops", "4"],
+            ["resume", "--run-id", "r2", "--max-hops", "4", "--run-max-hops", "40"],
+        ],
+    ),
+    "fanout": ("fanout", [["run", "--state", '{"record_keys": true, "base": 4}', "--run-id", "run-1"]]),
+    "fanout, failed": (
+        "fanout",
+        [
+            ["run", "--state", '{"fail_branch": "green"}'],
+            ["resume"],
+            ["resume", "--override", '{"fail_branch": null}'],
+        ],
+    ),
+    "mapped": ("mapped", [["run", "--state", ITEMS]]),
+    "mapped, of nothing": ("mapped", [["run", "--state", '{"items": []}']]),
+    "mapped, failed": (
+        "mapped",
+        [
+            ["run", "--state", '{"items": [{"id": "x", "n": 3}, {"id": "y", "fail": "fatal"}]}'],
+            ["resume"],
+            ["resume", "--override", '{"items": [{"id": "y", "n": 1}]}'],
+        ],
+    ),
+    "mapped, busy": ("mapped", [["run", "--state", '{"items": [{"id": "y", "fail": "transient"}]}']]),
+    "mapped, cancelled": ("mapped", [["run", "--state", ITEMS, "--cancel-at", "each/y/double"], ["resume"]]),
+    "nested, approved": (
+        "nested",
+        [
+            ["run", *IDENTITY, "--state", '{"document": "memo"}'],
+            ["resume", "--graph-id", "refunds"],
+            [
+                *["resume", *IDENTITY, "--by", "dana", "--override", '{"n": 1}'],
+                *["--outer", '/={"owner": "sam"}'],
+            ],
+            ["resume", *IDENTITY],
+        ],
+    ),
+    "nested, rejected": ("nested", [["run"], ["resume", "--reject", "--by", "lee"], ["end"]]),
+    "nested, ended": ("nested", [["run"], ["end", "--by", "ops"], ["resume"]]),
+    "nested, failed": (
+        "nested",
+        [
+            ["run", "--state", '{"fail_publish": true}'],
+            ["resume", "--by", "dana"],
+            ["resume", "--override", '{"fail_publish": false}'],
+        ],
+    ),
+    "nested, cancelled": (
+        "nested",
+        [
+            ["run", "--cancel-at", "review/draft"],
+            ["resume"],
+            ["resume", "--cancel-at", "review/publish"],
+            ["resume"],
+        ],
+    ),
     "another graph": (
         "approval",
         [
@@ -130,6 +194,18 @@ CRASHES: dict[str, tuple[str, list[list[str]]]] = {
     "crash in the first node": ("line3", [["crash", "--at", "1"], ["recover", "--metadata", "by=ops"]]),
     "crash in a loop": ("loop", [["crash", "--at", "work#2"], ["recover"]]),
     "crash twice": ("loop", [["crash", "--at", "work#2"], ["recover", "--crash-at", "1"], ["recover"]]),
+    "crash in a branch": (
+        "fanout",
+        [["crash", "--at", "gather/green", "--state", '{"record_keys": true}'], ["recover"]],
+    ),
+    "crash in an item": ("mapped", [["crash", "--at", "each/y/double", "--state", ITEMS], ["recover"]]),
+    "crash in a child": ("nested", [["crash", "--at", "review/draft"], ["recover"], ["resume"]]),
+    "crash in a child, resumed": (
+        "nested",
+        [["run"], ["resume", "--by", "dana", "--crash-at", "review/publish"], ["recover"]],
+    ),
+    "crash after a child": ("nested", [["run"], ["resume", "--crash-at", "close"], ["recover"]]),
+    "crash in a child, then ended": ("nested", [["crash", "--at", "review/draft"], ["end", "--by", "ops"]]),
     "crash, then ended": ("line3", [["crash", "--at", "b"], ["end", "--by", "ops"], ["recover"]]),
     "crash, found by the driver": (
         "line3",
@@ -257,3 +333,46 @@ async def test_a_lease_of_either_engine_holds_the_other_off(
         resumed = await sides.step(holder, sides.words("approval", ["resume"], other))
         assert resumed["kind"] == "completed"
         assert len(await rows(storage, "order-1")) == 2
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("turns", ["pu", "up"])
+async def test_a_group_cancelled_by_either_engine_goes_on_with_the_other(
+    turns: str, kind: str, peer: Path, places: Places
+) -> None:
+    """The peer's row says that the group failed, "no branches to run"; ours that it was cancelled."""
+    async with places.fresh(kind) as storage:
+        commands = [["run", "--cancel-at", "gather/green"], ["resume"]]
+        answers, _ = await Sides(peer, storage).play("fanout", commands, ["--every-node"], turns)
+        assert answers[0]["kind"] == ("failed" if turns == "pu" else "cancelled")
+        assert answers[1]["state"] == {
+            "visited": ["split", "gather", "join"],
+            "results": {"red": 2, "green": 3, "blue": 2},
+            "sum": 7,
+        }
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("every_node", [False, True], ids=["boundaries", "every node"])
+async def test_the_peer_goes_on_from_a_fork_and_from_an_updated_state(
+    every_node: bool, kind: str, peer: Path, places: Places
+) -> None:
+    extra = _extra(every_node=every_node, leased=False)
+    async with places.fresh(kind) as storage:
+        sides = Sides(peer, storage)
+        waiting = await sides.step("p", sides.words("approval", ["run"], extra))
+        await sides.step("p", sides.words("approval", ["resume"], extra))
+        store = await open_store(storage.url)
+        try:
+            threads = Threads(twin("approval", Variant(every_node=every_node)), store)
+            await threads.fork("order-1", waiting["latest"]["sequence"])
+            updated = await threads.update_state("order-1", {"amount": 9})
+            assert isinstance(updated, Interrupted)
+        finally:
+            await store.close()
+        resumed = await sides.step("p", sides.words("approval", ["resume", "--by", "lee"], extra))
+        assert resumed["kind"] == "completed"
+        assert resumed["state"]["visited"] == ["prepare", "approve", "execute"]
+        assert (resumed["state"]["amount"], resumed["state"]["decision"]["reviewer"]) == (9, "lee")

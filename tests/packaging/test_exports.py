@@ -8,17 +8,27 @@ import pytest
 
 EXPORTS = {
     "engine": """
-        Answer Backoff CancelReason CancelToken Cancelled CheckpointPolicy Clock CompilationFailed
-        CompiledGraph Completed Failed FailureKind Fatal Graph GraphError GraphInvalid Interrupted
-        Jitter LastFailure LeaseOptions LeaseRenewer LoopRenewer ManualClock NodeContext NodeError
-        Problem ProblemKind RecoverOptions RecoverReport Recovered RefusalCode Refused Retry
-        RowMarks RunOptions RunResult Skipped StateError Stopped SystemClock ThreadRenewer Threads
-        Transient WakeOptions WakeReason WakeReport Woken
+        Answer Backoff BranchOutcome CancelReason CancelToken Cancelled ChannelClosed CheckpointPolicy
+        Chunk ChunkStream ChunkType Clock CompilationFailed
+        CompiledGraph Completed Failed FailureKind Fatal Graph GraphDefinition GraphError GraphInvalid
+        HistoryEntry HistoryTree Interrupted
+        Jitter Join Joined LastFailure LeaseOptions LeaseRenewer LoopRenewer ManualClock NodeContext NodeError
+        Observer OutcomeStatus Partial
+        Problem ProblemKind Question RecoverOptions RecoverReport Recovered RefusalCode Refused Retry
+        RowMarks RunEvent RunOptions RunResult RunTelemetry Scheduler SchedulerOptions Skipped StateError
+        Stopped SystemClock Telemetry ThreadRenewer Threads
+        Transient WakeOptions WakeReason WakeReport Woken all_of definition_of first_matching first_success
+        problems_of quorum tree_of
+    """,
+    "engine.testing": """
+        TIMES_OUT BrokenByCrashes CrashPoint Doubled Effect Effects Execution Harness InTurn Lost NewServices
+        NewStore Played Repeated Report Script ScriptFailed SkippingClock Stop Trial Unexplorable explore
     """,
     "stores": """
         Acquired Checkpoint CheckpointQuery CheckpointRetention CheckpointStore CorruptRow Decision
         EMPTY_LOG DeltaOptions GraphIdentity GroupCommitOptions Held InvalidRequest Json Lease
-        LeaseLost LeaseStore LeasesUnsupported LogPage MemoryStore NewerSchema NotLatest
+        LeaseLost LeaseStore LeasesUnsupported LogPage MemoryStore NewerSchema NotLatest Note
+        NoteKind NoteStore
         OffloadOptions OutcropError RetryOptions Row Saved SqliteStore Status Store StoreError
         ThreadPage ThreadQuery ThreadState ThreadSummary
         Unavailable UnreadableThread Wait WaitKind open_store

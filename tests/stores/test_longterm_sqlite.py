@@ -153,7 +153,7 @@ async def test_a_file_is_shared_with_checkpoints(tmp_path: Path, memory_first: b
     assert await checkpoints.load("a") is None
     await memory.close()
     await checkpoints.close()
-    versions = [("checkpoints", 2), ("memory", 1)]
+    versions = [("checkpoints", 2), ("memory", 1), ("outcrop", 1)]
     assert rows(path, "SELECT * FROM strata_schema_version ORDER BY 1") == versions
 
 

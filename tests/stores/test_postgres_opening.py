@@ -62,6 +62,8 @@ COLUMNS = {
     "metadata jsonb, wake_at text C, graph_id text, graph_version text",
     "checkpoint_leases": "thread_id text!, owner text, token bigint!, expires_at timestamp with time zone",
     "checkpoint_blobs": "thread_id text!, hash text!, content bytea!",
+    "outcrop_notes": "thread_id text!, sequence bigint!, kind text!, path text!, created_at text!, "
+    "value text!",
     "strata_schema_version": "component text!, version bigint!",
 }
 INDEXES = {
@@ -74,6 +76,7 @@ INDEXES = {
     "checkpoint_threads_by_metadata": "checkpoint_threads USING gin (metadata jsonb_path_ops)",
     "checkpoint_leases_pkey": "checkpoint_leases USING btree (thread_id)",
     "checkpoint_blobs_pkey": "checkpoint_blobs USING btree (thread_id, hash)",
+    "outcrop_notes_pkey": "outcrop_notes USING btree (thread_id, sequence, kind, path)",
     "strata_schema_version_pkey": "strata_schema_version USING btree (component)",
 }
 DESCRIBE = """
@@ -134,7 +137,7 @@ async def test_tables_indexes_and_versions(postgres_server: str) -> None:
             assert {name: text.partition(" ON public.")[2] for name, text in found} == INDEXES
             triggers = await connection.fetch("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal")
             assert [name for (name,) in triggers] == ["checkpoints_head"]
-        assert await versions(url) == {"checkpoints": 2, "outcrop": 1}
+        assert await versions(url) == {"checkpoints": 2, "outcrop": 2}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -172,7 +175,7 @@ async def test_many_open_one_database_at_once(script: str, postgres_server: str)
         await asyncio.gather(*(store.save(sample(f"new-{at}")) for at, store in enumerate(stores)))
         assert len((await stores[0].list_threads(ThreadQuery())).threads) == (8 if script == NEW else 10)
         await asyncio.gather(*(store.close() for store in stores))
-        assert await versions(url) == {"checkpoints": 2, "outcrop": 1}
+        assert await versions(url) == {"checkpoints": 2, "outcrop": 2}
 
 
 async def test_another_engines_database_gains_what_is_ours(postgres_server: str) -> None:
@@ -185,7 +188,7 @@ async def test_another_engines_database_gains_what_is_ours(postgres_server: str)
             "DROP FUNCTION outcrop_lock_threads",
         )
         with pytest.raises(
-            StoreError, match="database is at outcrop schema version 0, and this build needs 1"
+            StoreError, match="database is at outcrop schema version 0, and this build needs 2"
         ):
             await PostgresStore.open(url, auto_migrate=False)
         reader = await PostgresStore.open_read_only(url)  # which needs no function
@@ -205,7 +208,7 @@ async def test_a_newer_database_is_refused_and_left_alone(component: str, postgr
             newer = "UPDATE strata_schema_version SET version = 9 WHERE component = $1"
             await connection.execute(newer, component)
         before = await everything(url)
-        known = {"checkpoints": 2, "outcrop": 1}[component]
+        known = {"checkpoints": 2, "outcrop": 2}[component]
         openings = [
             PostgresStore.open(url),
             PostgresStore.open(url, auto_migrate=False),
@@ -326,7 +329,7 @@ async def test_diagnosis(postgres_server: str) -> None:
         found = await diagnose(url)
         assert (found.engine, found.missing) == ("postgres", ())
         assert found.server_version is not None
-        assert found.schema == found.expected == {"checkpoints": 2, "outcrop": 1}
+        assert found.schema == found.expected == {"checkpoints": 2, "outcrop": 2}
         assert 0 < found.latency < 5
         assert abs(found.clock_offset) < 5
         await execute(

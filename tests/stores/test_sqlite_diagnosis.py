@@ -24,7 +24,7 @@ async def test_a_file_in_order(tmp_path: Path) -> None:
     found = await diagnose(path)
     assert found.fit
     assert (found.engine, found.server_version) == ("sqlite", sqlite3.sqlite_version)
-    assert found.schema == found.expected == {"checkpoints": 2}
+    assert found.schema == found.expected == {"checkpoints": 2, "outcrop": 1}
     assert found.latency > 0
     assert found.clock_offset == 0
     assert path.read_bytes() == before
@@ -34,7 +34,7 @@ async def test_no_file_is_told_and_not_created(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     found = await diagnose(path)
     assert found.missing == (f"there is no file at '{path}': open it once for writing",)
-    assert (found.schema, found.expected) == ({}, {"checkpoints": 2})
+    assert (found.schema, found.expected) == ({}, {"checkpoints": 2, "outcrop": 1})
     assert not path.exists()
 
 
@@ -77,7 +77,7 @@ async def test_other_components_are_told(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await (await SqliteStore.open(path)).close()
     selected(path, "INSERT INTO strata_schema_version VALUES ('memory', 1)")
-    assert (await diagnose(path)).schema == {"checkpoints": 2, "memory": 1}
+    assert (await diagnose(path)).schema == {"checkpoints": 2, "memory": 1, "outcrop": 1}
 
 
 async def test_what_is_no_database(tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ TABLES: dict[str, list[tuple[str, str, int, int]]] = {
         ("expires_at", "INTEGER", 0, 0),
     ],
     "checkpoint_blobs": [("thread_id", "TEXT", 1, 1), ("hash", "TEXT", 1, 2), ("content", "BLOB", 1, 0)],
+    "outcrop_notes": [
+        ("thread_id", "TEXT", 1, 1), ("sequence", "INTEGER", 1, 2), ("kind", "TEXT", 1, 3),
+        ("path", "TEXT", 1, 4), ("created_at", "TEXT", 1, 0), ("value", "TEXT", 1, 0),
+    ],
     "strata_schema_version": [("component", "TEXT", 1, 1), ("version", "INTEGER", 1, 0)],
 }  # fmt: skip
 RAW = (
@@ -79,7 +83,8 @@ async def test_tables_indexes_and_versions(binding: SqliteBinding) -> None:
         "checkpoint_threads_by_updated": ["updated_at", "thread_id"],
         "checkpoint_threads_by_wake": ["wake_at"],
     }
-    assert rows(binding.path, "SELECT * FROM strata_schema_version") == [("checkpoints", 2)]
+    versions = rows(binding.path, "SELECT * FROM strata_schema_version ORDER BY component")
+    assert versions == [("checkpoints", 2), ("outcrop", 1)]
 
 
 async def test_no_pragma_is_set(binding: SqliteBinding) -> None:

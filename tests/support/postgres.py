@@ -74,7 +74,7 @@ async def spare_database(server: str) -> AsyncGenerator[str]:
     spare.append(url)
 
 
-_TABLES = ("checkpoints", "checkpoint_threads", "checkpoint_leases", "checkpoint_blobs")
+_TABLES = ("checkpoints", "checkpoint_threads", "checkpoint_leases", "checkpoint_blobs", "outcrop_notes")
 
 
 @atexit.register

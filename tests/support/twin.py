@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from outcrop.engine import (
     CancelToken,
     Completed,
     Failed,
+    FailureKind,
     Interrupted,
     LeaseOptions,
     RefusalCode,
@@ -29,15 +31,17 @@ from outcrop.engine import (
     SystemClock,
     Threads,
 )
+from outcrop.engine.composites import Group
 from outcrop.engine.recovery import RecoverOptions
 from outcrop.engine.wake import WakeOptions
 from outcrop.stores import Acquired, Lease, NotLatest, Wait, open_store
 from support.twins import State, Variant, twin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from outcrop.engine import CompiledGraph, NodeContext, RunResult
+    from outcrop.engine.composites import Composite
     from outcrop.stores import Store
 
 GRAPH_COMMANDS = {"run", "resume", "signal", "wake-due", "recover", "recover-stale", "end", "crash"}
@@ -52,13 +56,30 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", type=json.loads, default={})
     for name in ("every-node", "no-timeout-route", "approve", "reject", "due", "no-match-graph"):
         parser.add_argument(f"--{name}", action="store_true")
-    for name in ("timeout-ms", "stale-after-ms", "max-recoveries", "limit", "ttl-ms", "token", "deadline-ms"):
+    for name in (
+        "timeout-ms",
+        "stale-after-ms",
+        "max-recoveries",
+        "limit",
+        "ttl-ms",
+        "token",
+        "deadline-ms",
+        "max-hops",
+        "run-max-hops",
+    ):
         parser.add_argument(f"--{name}", type=int)
     for name in ("metadata", "field-override"):
         parser.add_argument(f"--{name}", action="append", default=[], type=lambda pair: pair.split("=", 1))
+    parser.add_argument("--outer", action="append", default=[], type=_level)
     for name in ("run-id", "owner", "at", "cancel-at", "crash-at"):
         parser.add_argument(f"--{name}")
     return parser
+
+
+def _level(text: str) -> tuple[str, Any]:
+    """An override of an outer level; the outermost is `/`."""
+    path, _, overrides = text.partition("=")
+    return path.strip("/"), json.loads(overrides)
 
 
 def _time(text: str | None) -> datetime | None:
@@ -75,6 +96,7 @@ def _graph(args: argparse.Namespace, cancel: CancelToken) -> CompiledGraph[State
             every_node=args.every_node or args.command == "crash",
             timeout=None if milliseconds is None else timedelta(milliseconds=milliseconds),
             timeout_route=not args.no_timeout_route,
+            max_hops=args.max_hops,
         ),
     )
     return _rigged(graph, crash_at=args.at or args.crash_at, cancel_at=args.cancel_at, cancel=cancel)
@@ -86,23 +108,22 @@ def _rigged(
     """The same graph, aborting the process or cancelling the run where a node starts."""
     if crash_at is None and cancel_at is None:
         return graph
-    started = {"any": 0}
+    started = Counter[str]()
 
-    def reached(place: str | None, node: str) -> bool:
+    def reached(place: str | None, ctx: NodeContext) -> bool:
         if place is None:
             return False
         if place.isdigit():
             return started["any"] == int(place)
         name, _, visit = place.partition("#")
-        return node == name and started[node] == int(visit or 1)
+        return name in {ctx.node, ctx.node_path} and started[name] == int(visit or 1)
 
     def rig(handler: Any) -> Any:
         async def rigged(state: State, ctx: NodeContext) -> State | None:
-            started["any"] += 1
-            started[ctx.node] = started.get(ctx.node, 0) + 1
-            if reached(crash_at, ctx.node):
+            started.update({"any", ctx.node, ctx.node_path})
+            if reached(crash_at, ctx):
                 os.abort()
-            if reached(cancel_at, ctx.node):
+            if reached(cancel_at, ctx):
                 cancel.fire()
                 await asyncio.Event().wait()
             result: State | None = await handler(state, ctx)
@@ -110,8 +131,24 @@ def _rigged(
 
         return rigged
 
-    nodes = {name: replace(spec, handler=rig(spec.handler)) for name, spec in graph.nodes.items()}
-    return replace(graph, nodes=nodes)
+    return _with_handlers(graph, rig)
+
+
+def _with_handlers(graph: CompiledGraph[State], rig: Callable[[Any], Any]) -> CompiledGraph[State]:
+    """The same graph with every handler wrapped, those of branches and child graphs too."""
+
+    def inside(composite: Composite[State]) -> Composite[State]:
+        if isinstance(composite, Group):
+            branches = tuple(replace(branch, handler=rig(branch.handler)) for branch in composite.branches)
+            return replace(composite, branches=branches)
+        return replace(composite, child=_with_handlers(composite.child, rig))
+
+    nodes = {
+        name: spec if name in graph.composites else replace(spec, handler=rig(spec.handler))
+        for name, spec in graph.nodes.items()
+    }
+    composites = {name: inside(composite) for name, composite in graph.composites.items()}
+    return replace(graph, nodes=nodes, composites=composites)
 
 
 def _options(args: argparse.Namespace, cancel: CancelToken) -> RunOptions:
@@ -124,7 +161,12 @@ def _options(args: argparse.Namespace, cancel: CancelToken) -> RunOptions:
         deadline = datetime.now(UTC) + timedelta(milliseconds=args.deadline_ms)
     metadata = {} if args.command in {"wake-due", "recover-stale"} else dict(args.metadata)
     return RunOptions(
-        metadata=metadata, lease=lease, run_id=args.run_id, cancellation=cancel, deadline=deadline
+        metadata=metadata,
+        lease=lease,
+        run_id=args.run_id,
+        cancellation=cancel,
+        deadline=deadline,
+        max_node_hops=args.run_max_hops,
     )
 
 
@@ -139,12 +181,22 @@ def _refusal(result: Refused) -> dict[str, Any]:
 
 
 def _failure(result: Failed) -> dict[str, Any]:
+    if result.kind is FailureKind.HOP_LIMIT:
+        return _hop_limit(result)
     error: dict[str, Any] = {"kind": result.kind.value, "message": result.message}
     if result.node is not None:
         error["node"] = result.node
     if result.attempts is not None:
         error["attempts"] = result.attempts
     return {"kind": "failed", "reason": result.kind.value, "state": None, "error": error}
+
+
+def _hop_limit(result: Failed) -> dict[str, Any]:
+    """A hop limit in the peer's words; the row's are the same on both sides."""
+    kind, hops = "hop_limit_exceeded", result.hops or 0
+    message = f"hop limit of {result.limit}: '{result.node}' would be hop {hops + 1}"
+    error = {"kind": kind, "message": message, "node": result.node, "hops": hops, "limit": result.limit}
+    return {"kind": "failed", "reason": kind, "state": None, "error": error}
 
 
 def _result(result: RunResult[State]) -> dict[str, Any]:
@@ -252,6 +304,7 @@ async def _verb(args: argparse.Namespace, threads: Threads[State], options: RunO
                 by=args.by or "",
                 overrides=args.override,
                 text_overrides=dict(args.field_override),
+                levels=dict(args.outer),
             )
             return await threads.resume(thread, answer, options)
         case "signal":

@@ -1,13 +1,16 @@
-"""Twins of the peer's graphs that this engine can run, node for node (see interop/peer/README.md)."""
+"""Twins of the peer's graphs, node for node (see interop/peer/README.md)."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outcrop.engine import CheckpointPolicy, CompiledGraph, Fatal, Graph, NodeContext, Retry, Transient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 State: TypeAlias = dict[str, Any]
 
@@ -21,6 +24,17 @@ class Variant:
     every_node: bool = False
     timeout: timedelta | None = None
     timeout_route: bool = True
+    max_hops: int | None = None
+
+    @property
+    def policy(self) -> CheckpointPolicy:
+        """When the graph writes rows; a child's is its parent's."""
+        return CheckpointPolicy.EVERY_NODE if self.every_node else CheckpointPolicy.BOUNDARIES
+
+    def child(self, name: str) -> Graph[State]:
+        """A child graph, to be built, with the identity that the peer gives it."""
+        id_ = None if self.graph_id is None else f"{self.graph_id}.{name}"
+        return Graph(State, id=id_, version=self.graph_version if id_ else None)
 
 
 def _visit(state: State, name: str) -> None:
@@ -38,14 +52,21 @@ def _deciding(graph: Graph[State], name: str, status: str) -> None:
     @graph.node(name=name)
     async def deciding(state: State, ctx: NodeContext) -> None:
         _visit(state, name)
-        decision = ctx.decision
         state["status"] = status
-        state["decision"] = decision and {
-            "boundary": decision.boundary,
-            "is_approved": decision.is_approved,
-            "reviewer": decision.reviewer,
-            "overrides": dict(decision.overrides),
-        }
+        state["decision"] = _told(ctx)
+
+
+def _told(ctx: NodeContext) -> State | None:
+    """The decision in effect, without its time."""
+    decision = ctx.decision
+    if decision is None:
+        return None
+    return {
+        "boundary": decision.boundary,
+        "is_approved": decision.is_approved,
+        "reviewer": decision.reviewer,
+        "overrides": dict(decision.overrides),
+    }
 
 
 def _line(graph: Graph[State], *names: str) -> None:
@@ -153,6 +174,113 @@ def _failing(graph: Graph[State], _: Variant) -> None:
     _line(graph, "start", "charge", "ship")
 
 
+def _fanout(graph: Graph[State], _: Variant) -> None:
+    _visiting(graph, "split")
+
+    def reduce(state: State, branches: Sequence[State]) -> None:
+        _visit(state, "gather")
+        named = dict(zip(("red", "green", "blue"), branches, strict=True))
+        state["results"] = {name: branch["result"] for name, branch in named.items()}
+        if state.get("record_keys") is True:
+            state["keys"] = [branch["key"] for branch in branches]
+
+    gather = graph.group("gather", reduce=reduce)
+    for color, result in (("red", lambda n: n + 1), ("green", lambda n: n + 2), ("blue", lambda n: n * 2)):
+
+        @gather.branch(name=color)
+        async def branch(state: State, ctx: NodeContext, result: Callable[[int], int] = result) -> None:
+            if state.get("fail_branch") == ctx.node:
+                raise Fatal(f"branch {ctx.node} was told to fail")
+            state["result"] = result(state.get("base", 1))
+            state["key"] = ctx.idempotency_key
+
+    @graph.node
+    async def join(state: State) -> None:
+        _visit(state, "join")
+        state["sum"] = sum(state["results"].values())
+
+    _line(graph, "split", "gather", "join")
+
+
+def _mapped(graph: Graph[State], variant: Variant) -> None:
+    child = variant.child("each")
+
+    @child.node
+    async def measure(state: State) -> None:
+        fail = state["item"].get("fail")
+        if fail == "fatal":
+            raise Fatal("item cannot be measured")
+        if fail == "transient":
+            raise Transient("the scale is busy")
+        _visit(state, "measure")
+        state["value"] = state["item"].get("n", 0)
+
+    @child.node
+    async def double(state: State) -> None:
+        _visit(state, "double")
+        state["value"] *= 2
+
+    child.edge("measure", "double")
+    _visiting(graph, "plan")
+
+    def reduce(state: State, items: Sequence[State]) -> None:
+        _visit(state, "each")
+        state["results"] = [
+            {"id": item["item"]["id"], "value": item["value"], "visited": item["visited"]} for item in items
+        ]
+
+    graph.map(
+        "each",
+        child.compile(checkpoints=variant.policy),
+        items=lambda state: list[State](state["items"]),
+        key=lambda item: str(item["id"]),
+        input=lambda _state, item: {"item": item, "visited": []},
+        reduce=reduce,
+    )
+
+    @graph.node
+    async def summary(state: State) -> None:
+        _visit(state, "summary")
+        state["sum"] = sum(result["value"] for result in state["results"])
+
+    _line(graph, "plan", "each", "summary")
+
+
+def _nested(graph: Graph[State], variant: Variant) -> None:
+    child = variant.child("review")
+    _visiting(child, "draft", status="drafted")
+    _visiting(child, "approve", status="awaiting_approval")
+
+    @child.node
+    async def publish(state: State, ctx: NodeContext) -> None:
+        if state.get("fail_publish") is True:
+            raise Fatal("the press is broken")
+        _visit(state, "publish")
+        state |= {"status": "published", "decision": _told(ctx), "key": ctx.idempotency_key.partition("@")[0]}
+
+    _deciding(child, "decline", "declined")
+    _line(child, "draft", "approve", "publish")
+    child.interrupt("approve", on_reject="decline")
+
+    def output(state: State, review: State) -> None:
+        _visit(state, "review")
+        state["review"] = review
+
+    _visiting(graph, "open", status="open")
+    graph.subgraph(
+        "review",
+        child.compile(checkpoints=variant.policy),
+        input=lambda state: {
+            "document": state.get("document"),
+            "fail_publish": state.get("fail_publish") is True,
+            "visited": [],
+        },
+        output=output,
+    )
+    _deciding(graph, "close", "closed")
+    _line(graph, "open", "review", "close")
+
+
 _BUILDERS = {
     "line3": _line3,
     "ten": _ten,
@@ -162,6 +290,9 @@ _BUILDERS = {
     "loop": _loop,
     "flaky": _flaky,
     "failing": _failing,
+    "fanout": _fanout,
+    "mapped": _mapped,
+    "nested": _nested,
 }
 
 NAMES = tuple(_BUILDERS)
@@ -171,5 +302,4 @@ def twin(name: str, variant: Variant = Variant()) -> CompiledGraph[State]:
     """The peer's graph of that name, compiled."""
     graph = Graph(State, id=variant.graph_id, version=variant.graph_version)
     _BUILDERS[name](graph, variant)
-    policy = CheckpointPolicy.EVERY_NODE if variant.every_node else CheckpointPolicy.BOUNDARIES
-    return graph.compile(checkpoints=policy)
+    return graph.compile(checkpoints=variant.policy, max_node_hops=variant.max_hops)

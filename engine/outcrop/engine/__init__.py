@@ -10,11 +10,36 @@ Everything a caller needs is here; the modules below are the engine's own.
 from __future__ import annotations
 
 from .cancellation import CancelReason, CancelToken
+from .chunks import Chunk, ChunkStream, ChunkType
 from .clock import Clock, ManualClock, SystemClock
 from .compiled import CompiledGraph
+from .composites import (
+    BranchOutcome,
+    Join,
+    Joined,
+    OutcomeStatus,
+    Partial,
+    all_of,
+    first_matching,
+    first_success,
+    quorum,
+)
+from .defining import definition_of
+from .definition import GraphDefinition
 from .driven import Skipped
-from .errors import CompilationFailed, Fatal, GraphError, GraphInvalid, NodeError, StateError, Transient
+from .errors import (
+    ChannelClosed,
+    CompilationFailed,
+    Fatal,
+    GraphError,
+    GraphInvalid,
+    NodeError,
+    StateError,
+    Transient,
+)
+from .events import RunEvent
 from .graph import Graph
+from .history import HistoryEntry, HistoryTree, tree_of
 from .leases import LeaseRenewer, LoopRenewer
 from .node import LastFailure, NodeContext
 from .options import Answer, CheckpointPolicy, LeaseOptions, RowMarks, RunOptions
@@ -29,20 +54,28 @@ from .outcome import (
     RunResult,
     Stopped,
 )
+from .questions import Question
+from .recorder import Observer, RunTelemetry, Telemetry
 from .recovery import Recovered, RecoverOptions, RecoverReport
 from .retry import Backoff, Jitter, Retry
+from .scheduler import Scheduler, SchedulerOptions
+from .structure import Problem, ProblemKind, problems_of
 from .thread_renewer import ThreadRenewer
 from .threads import Threads
-from .validate import Problem, ProblemKind
 from .wake import WakeOptions, WakeReason, WakeReport, Woken
 
 __all__ = [
     "Answer",
     "Backoff",
+    "BranchOutcome",
     "CancelReason",
     "CancelToken",
     "Cancelled",
+    "ChannelClosed",
     "CheckpointPolicy",
+    "Chunk",
+    "ChunkStream",
+    "ChunkType",
     "Clock",
     "CompilationFailed",
     "CompiledGraph",
@@ -51,10 +84,15 @@ __all__ = [
     "FailureKind",
     "Fatal",
     "Graph",
+    "GraphDefinition",
     "GraphError",
     "GraphInvalid",
+    "HistoryEntry",
+    "HistoryTree",
     "Interrupted",
     "Jitter",
+    "Join",
+    "Joined",
     "LastFailure",
     "LeaseOptions",
     "LeaseRenewer",
@@ -62,8 +100,12 @@ __all__ = [
     "ManualClock",
     "NodeContext",
     "NodeError",
+    "Observer",
+    "OutcomeStatus",
+    "Partial",
     "Problem",
     "ProblemKind",
+    "Question",
     "RecoverOptions",
     "RecoverReport",
     "Recovered",
@@ -71,12 +113,17 @@ __all__ = [
     "Refused",
     "Retry",
     "RowMarks",
+    "RunEvent",
     "RunOptions",
     "RunResult",
+    "RunTelemetry",
+    "Scheduler",
+    "SchedulerOptions",
     "Skipped",
     "StateError",
     "Stopped",
     "SystemClock",
+    "Telemetry",
     "ThreadRenewer",
     "Threads",
     "Transient",
@@ -84,4 +131,11 @@ __all__ = [
     "WakeReason",
     "WakeReport",
     "Woken",
+    "all_of",
+    "definition_of",
+    "first_matching",
+    "first_success",
+    "problems_of",
+    "quorum",
+    "tree_of",
 ]

@@ -5,7 +5,8 @@ graph. An async handler is awaited in the run's own task, so a cancellation that
 passes straight through, and one that is ours never leaks out of the attempt: it is only
 ever delivered while the task is suspended inside the handler.
 
-A ready result beats the token, and the token beats the timeout.
+A ready result beats the token, and the token beats the timeout. An attempt that asked a
+question is suspended, whatever else became of it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import Enum, auto
 from functools import cache
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from .cancellation import CancelReason
+from .ends import Cut, CutShort, Produced, Raised, Suspended
 from .node import NodeMode
 
 if TYPE_CHECKING:
@@ -27,35 +27,12 @@ if TYPE_CHECKING:
 
     from .cancellation import CancelToken
     from .clock import Clock, Timer
+    from .ends import AttemptEnd
     from .node import NodeContext, NodeSpec
 
 S = TypeVar("S")
 
 MAX_THREADS = 64
-
-
-class Cut(Enum):
-    """An attempt that was stopped from outside: by the run's token or the node's timeout."""
-
-    CANCELLED = auto()
-    TIMED_OUT = auto()
-
-
-@dataclass(slots=True)
-class Produced(Generic[S]):
-    """The handler returned this state (or edited its copy into it)."""
-
-    state: S
-
-
-@dataclass(slots=True)
-class Raised:
-    """The handler raised an ordinary exception."""
-
-    error: Exception
-
-
-AttemptEnd: TypeAlias = "Produced[S] | Raised | Cut"
 
 
 async def attempt(
@@ -71,6 +48,30 @@ async def attempt(
 
     Raises only what is no `Exception`. `context.cancellation` fires when the attempt is cut.
     """
+    try:
+        end = await _run(spec, state, context, token=token, clock=clock, executor=executor)
+    except BaseException:
+        if (asked := _asked(context)) is not None:
+            return asked
+        raise
+    return _asked(context) or end
+
+
+def _asked(context: NodeContext) -> Suspended | None:
+    if context.questions is None or not context.questions.pending:
+        return None
+    return Suspended(questions=tuple(context.questions.pending))
+
+
+async def _run(
+    spec: NodeSpec[S],
+    state: S,
+    context: NodeContext,
+    *,
+    token: CancelToken,
+    clock: Clock,
+    executor: Executor | None,
+) -> AttemptEnd[S]:
     if spec.mode is NodeMode.INLINE:
         return _inline(spec, state, context)
     scope = _Scope(context.cancellation)
@@ -84,13 +85,14 @@ async def attempt(
         cut = scope.close()
         if cut is None or scope.is_cancelled_from_outside:
             raise
-        return cut
+        return CutShort(cut)
     except Exception as error:  # noqa: BLE001 - any exception is the node's failure
         end = Raised(error)
     except BaseException:
         scope.close()
         raise
-    return scope.close() or end
+    cut = scope.close()
+    return end if cut is None else CutShort(cut)
 
 
 def _inline(spec: NodeSpec[S], state: S, context: NodeContext) -> AttemptEnd[S]:

@@ -1,8 +1,8 @@
-"""One call of a verb: its token, deadline and lease, set up before the thread is touched.
+"""One call of a verb: its token, deadline, slot and lease, set up before the thread is touched.
 
 Owns what must be undone however the call ends: the deadline's timer, the link to the
-caller's token, and the lease, which a finished call releases and a dropped one leaves to
-expire. Knows no verb's rules.
+caller's token, the scheduler's slot, the stream, and the lease, which a finished call releases
+and a dropped one leaves to expire. Knows no verb's rules.
 """
 
 from __future__ import annotations
@@ -19,22 +19,30 @@ from .cancellation import CancelReason, CancelToken, is_dropped, task_cancels
 from .commit import Journal, LogMoved
 from .failpoints import failpoint
 from .leases import take_lease
+from .open_notes import OpenNotes
 from .options import CheckpointPolicy
-from .outcome import RefusalCode, Refused
+from .outcome import Failed, FailureKind, RefusalCode, Refused
+from .rows import LevelRows
+from .run import Run
+from .run_record import RunRecord
 from .runner import Runner
+from .scheduler import NotAdmitted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Executor
     from types import TracebackType
 
     from outcrop.stores.port import Store
-    from outcrop.stores.record import Lease, Row
+    from outcrop.stores.record import Lease, Note, Row
 
     from .clock import Clock, Timer
     from .compiled import CompiledGraph
+    from .events import RunMode
     from .leases import LeaseRenewer, Tenure
     from .options import RunOptions
+    from .recorder import Telemetry
+    from .scheduler import Admission
 
 S = TypeVar("S")
 
@@ -50,6 +58,7 @@ class Engine(Generic[S]):
     executor: Executor | None
     uniform: Callable[[], float]
     new_id: Callable[[], str]
+    telemetry: Telemetry | None
 
     @property
     def is_durable(self) -> bool:
@@ -60,11 +69,14 @@ class Engine(Generic[S]):
 class Call(Generic[S]):
     """An async context around one verb on one thread."""
 
-    def __init__(self, engine: Engine[S], thread_id: str, options: RunOptions) -> None:
+    def __init__(self, engine: Engine[S], thread_id: str, options: RunOptions, mode: RunMode) -> None:
         self.engine = engine
         self.thread_id = thread_id
         self.options = options
         self.token = CancelToken()
+        self.run_id = options.run_id or engine.new_id()
+        self.record = RunRecord.of(engine, thread_id, self.run_id, options, mode)
+        self._admission: Admission | None = None
         self._tenure: Tenure | None = None
         self._timer: Timer | None = None
         self._withdraw: Callable[[], None] | None = None
@@ -94,6 +106,12 @@ class Call(Generic[S]):
             self._withdraw()
         if self._timer is not None:
             self._timer.cancel()
+        if self.options.stream is not None:
+            self.options.stream.close()
+        if self._admission is not None:
+            self._admission.release()
+        if error is not None:
+            self.record.died(error)
         if self._tenure is None:
             return
         if error is not None and is_dropped(error, self._cancels_before):
@@ -102,15 +120,42 @@ class Call(Generic[S]):
             failpoint("lease.releasing")
             await self._tenure.release()
 
+    async def admit(self) -> Failed | None:
+        """Wait for a slot of the scheduler, if the call has one; its refusal is the call's result."""
+        options = self.options
+        if options.scheduler is None:
+            return None
+        admitted = await options.scheduler.admit(
+            priority=options.priority,
+            tenant=options.metadata.get(options.scheduler.options.tenant_key),
+            deadline=options.deadline,
+            cancellation=options.cancellation,
+        )
+        if isinstance(admitted, NotAdmitted):
+            return Failed(thread_id=self.thread_id, kind=FailureKind.NOT_ADMITTED, message=admitted.message)
+        self._admission = admitted
+        self.record.queued_for = admitted.waited.total_seconds()
+        return None
+
     def refuse(self, code: RefusalCode, message: str, *, held_by: Lease | None = None) -> Refused:
         """A refusal of this call's thread."""
         return Refused(thread_id=self.thread_id, code=code, message=message, held_by=held_by)
 
     async def load(self) -> Row | Refused | None:
         """The thread's latest row; a store that fails refuses the call."""
+        started = self.engine.clock.monotonic()
         try:
-            return await self.engine.store.load(self.thread_id)
+            row = await self.engine.store.load(self.thread_id)
         except Exception as error:  # noqa: BLE001 - a verb tells what its store said, and raises nothing
+            return self.refuse(RefusalCode.STORE, str(error))
+        self.record.loaded(started, row)
+        return row
+
+    async def notes(self, row: Row) -> tuple[Note, ...] | Refused:
+        """What stands beside the row."""
+        try:
+            return (await self.engine.store.get_notes([row])).get(row.sequence, ())
+        except Exception as error:  # noqa: BLE001 - the same
             return self.refuse(RefusalCode.STORE, str(error))
 
     async def take_lease(self, *, expected: int | None = None) -> Refused | None:
@@ -128,7 +173,7 @@ class Call(Generic[S]):
                 self.options.lease,
                 clock=engine.clock,
                 renewer=engine.renewer,
-                on_lost=lambda: self.token.fire(CancelReason.LEASE_LOST),
+                on_lost=self._lose,
                 expected=expected,
             )
         except Exception as error:  # noqa: BLE001 - the same
@@ -138,6 +183,7 @@ class Call(Generic[S]):
         if isinstance(taken, NotLatest):
             raise LogMoved
         self._tenure = taken
+        self.record.holding(taken.lease)
         failpoint("lease.acquired")
         return None
 
@@ -162,20 +208,20 @@ class Call(Generic[S]):
             store=engine.store,
             clock=engine.clock,
             thread_id=self.thread_id,
-            identity=engine.graph.identity,
             durable=engine.is_durable,
             caller=MappingProxyType(dict(caller)),
             carried=carried or {},
             marks=self.options.marks,
             expected=expected,
             tenure=self._tenure,
+            recorder=self.record.recorder,
         )
 
-    def runner(self, journal: Journal) -> Runner[S]:
-        """Whoever runs the thread's nodes."""
+    def runner(self, journal: Journal, notes: Iterable[Note] = ()) -> Runner[S]:
+        """Whoever runs the thread's nodes, carrying on those of the notes that its nodes left."""
         engine, options = self.engine, self.options
-        return Runner(
-            graph=engine.graph,
+        limit = options.max_node_hops or engine.graph.max_node_hops
+        run = Run(
             journal=journal,
             clock=engine.clock,
             uniform=engine.uniform,
@@ -183,16 +229,34 @@ class Call(Generic[S]):
             token=self.token,
             asked=options.cancellation,
             stop=options.stop,
-            run_id=options.run_id or engine.new_id(),
+            run_id=self.run_id,
             services=options.services,
+            notes=OpenNotes(notes),
+            recorder=self.record.recorder,
+            stream=options.stream,
+            interrupt_before=options.interrupt_before,
+            interrupt_after=options.interrupt_after,
         )
+        rows = LevelRows(
+            name=self.thread_id,
+            identity=engine.graph.identity,
+            clock=engine.clock,
+            caller=journal.caller,
+            counts_hops=engine.is_durable or limit is not None,
+        )
+        return Runner(graph=engine.graph, run_=run, rows=rows, limit=limit)
+
+    def _lose(self) -> None:
+        self.record.lost()
+        self.token.fire(CancelReason.LEASE_LOST)
 
     def _held(self, lease: Lease) -> Refused:
+        self.record.held()
         until = instant_text_rounded_up(lease.expires_at)
         message = f"thread '{self.thread_id}' is held by '{lease.owner}' until {until}"
         return self.refuse(RefusalCode.HELD, message, held_by=lease)
 
 
 def without_limits(options: RunOptions) -> RunOptions:
-    """The options of a verb that runs no node: nothing cuts it short."""
-    return replace(options, cancellation=None, deadline=None)
+    """The options of a verb that runs no node: nothing cuts it short or makes it wait."""
+    return replace(options, cancellation=None, deadline=None, scheduler=None)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .cancellation import CancelToken
+
 
 class Timer(Protocol):
     """A callback due once; cancelling a fired or cancelled timer does nothing."""
@@ -120,4 +122,22 @@ async def sleep(clock: Clock, seconds: float) -> None:
     try:
         await done
     finally:
+        timer.cancel()
+
+
+async def pause(clock: Clock, seconds: float, token: CancelToken) -> None:
+    """Sleep, or until the token fires."""
+    if seconds <= 0 or token.fired:
+        return
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    withdraw, timer = token.on_fire(wake), clock.call_later(seconds, wake)
+    try:
+        await done
+    finally:
+        withdraw()
         timer.cancel()

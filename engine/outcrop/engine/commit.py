@@ -1,4 +1,4 @@
-"""A thread's log as one run writes it: builds rows and appends them, each after the last.
+"""A thread's log as one run writes it: appends rows, each after the last, and notes beside them.
 
 Owns the commit rule's writing side: every save names the sequence it follows once that is
 known, is fenced by the lease if there is one, and under a lease a store that can't answer
@@ -8,27 +8,27 @@ is asked again until the lease could have expired. Knows no graph and runs no no
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
-from outcrop.stores.codec import same_as, schema_version_for
+from outcrop.stores.codec import same_as
 from outcrop.stores.errors import Unavailable
-from outcrop.stores.instants import instant_text
 from outcrop.stores.port import NotLatest, Saved
-from outcrop.stores.record import Checkpoint, Decision, GraphIdentity, Status, Wait, WaitKind
+from outcrop.stores.record import Checkpoint, Row, Status
 
 from .clock import sleep
+from .events import CheckpointSaved
 from .failpoints import failpoint
-from .metadata import HOPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from outcrop.stores.port import SaveResult, Store
+    from outcrop.stores.record import Note
 
     from .clock import Clock
     from .leases import Tenure
     from .options import RowMarks
+    from .recorder import Recorder
 
 FIRST_DELAY = 0.05
 LONGEST_DELAY = 1.0
@@ -51,14 +51,13 @@ class Journal:
     """One run's hand on one thread's log.
 
     `expected` is the sequence that the next row follows, None while unknown. `last` is the
-    row last written. `caller` metadata goes on every row, `carried` marks too, with the
-    call's own `marks` laid over them.
+    row last written. `caller` metadata is on every row, `carried` marks are put there, with
+    the call's own `marks` laid over them.
     """
 
     store: Store
     clock: Clock
     thread_id: str
-    identity: GraphIdentity | None
     durable: bool
     caller: Mapping[str, str]
     carried: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -66,43 +65,10 @@ class Journal:
     expected: int | None = None
     tenure: Tenure | None = None
     last: Checkpoint | None = None
+    recorder: Recorder | None = None
 
-    def row(
-        self,
-        status: Status,
-        suspended: str | None,
-        following: str | None,
-        state: str,
-        *,
-        hops: int,
-        decision: Decision | None,
-        wait: Wait | None = None,
-        extra: Mapping[str, str] | None = None,
-    ) -> Checkpoint:
-        """A row of the outermost level, as of now; `hops` shows under EveryNode only."""
-        metadata = dict(self.caller)
-        if self.durable:
-            metadata[HOPS] = str(hops)
-        if extra:
-            metadata.update(extra)
-        return Checkpoint(
-            schema_version=_flat_version(
-                status, wait is not None, decision is not None, self.identity is not None
-            ),
-            thread_id=self.thread_id,
-            status=status,
-            suspended_node=suspended,
-            next_node=following,
-            frozen_state=state,
-            metadata=metadata or None,
-            created_at=instant_text(self.clock.now()),
-            decision=decision,
-            wait=wait,
-            graph=self.identity,
-        )
-
-    async def append(self, row: Checkpoint, *, stamp: bool = False) -> int:
-        """Save the row after the last one and return its sequence.
+    async def append(self, row: Checkpoint, *, stamp: bool = False, notes: Sequence[Note] = ()) -> int:
+        """Save the row after the last one, with its notes, and return its sequence.
 
         Raises `LeaseGone`, `LogMoved` or `Aborted`; only after the last one may the row
         have been written.
@@ -111,17 +77,45 @@ class Journal:
             marked = self._marked(row, stamp=stamp)
         except Exception as error:
             raise Aborted(f"the marks of a row failed: {type(error).__name__}: {error}") from error
+        started = self.clock.monotonic()
         failpoint("save.before")
-        if self.tenure is None:
-            result = await self._save_once(marked)
-        else:
-            # After any other row than a running one or a stamp, the call is over.
-            is_last = row.status is not Status.RUNNING and not stamp
-            result = await self._save_leased(marked, self.tenure, release=is_last)
+        # After any other row than a running one or a stamp, the call is over.
+        release = self.tenure is not None and row.status is not Status.RUNNING and not stamp
+        result = await self._save(marked, notes, release=release)
         failpoint("save.after")
+        sequence = self._settled(result)
+        self.expected = sequence
+        self.last = row
+        if self.recorder is not None:
+            took = self.clock.monotonic() - started
+            self.recorder.emit(CheckpointSaved(row.status, row.waiting_at, stamp, took))
+        return sequence
+
+    async def add_notes(self, notes: Sequence[Note]) -> None:
+        """Put notes beside the row last written; raises as `append` does."""
+        if self.last is None or self.expected is None:
+            raise Aborted("notes were to be kept before the run had written a row")
+        beside = Row(self.expected, self.last)
+
+        def add() -> Awaitable[SaveResult]:
+            lease = None if self.tenure is None else self.tenure.lease
+            return self.store.add_notes(beside, notes, lease=lease)
+
+        failpoint("notes.before")
+        if self.tenure is None:
+            result = await _once(add)
+        else:
+            result = await self._insist(add, self.tenure)
+        failpoint("notes.after")
+        self._settled(result)
+
+    def check_lease(self) -> None:
+        """Raise `LeaseGone` unless the run may still work."""
+        if self.tenure is not None and not self.tenure.stands:
+            raise LeaseGone
+
+    def _settled(self, result: SaveResult) -> int:
         if isinstance(result, Saved):
-            self.expected = result.sequence
-            self.last = row
             return result.sequence
         if isinstance(result, NotLatest):
             raise LogMoved
@@ -140,23 +134,40 @@ class Journal:
             metadata.update(self.marks(row, stamp=stamp, lease=lease))
         return replace(row, metadata=metadata or None)
 
-    async def _save_once(self, row: Checkpoint) -> SaveResult:
-        try:
-            return await self.store.save(row, expected=self.expected)
-        except Exception as error:
-            raise Aborted(str(error)) from error
+    async def _save(self, row: Checkpoint, notes: Sequence[Note], *, release: bool) -> SaveResult:
+        tenure = self.tenure
+        if tenure is None:
+            return await _once(lambda: self.store.save(row, expected=self.expected, notes=notes))
+        renewed_at = tenure.renewed_at
+        result = await self._insist(
+            lambda: self.store.save(
+                row, expected=self.expected, lease=tenure.lease, release=release, notes=notes
+            ),
+            tenure,
+            find=None if self.expected is None else lambda: self._find(row),
+        )
+        if release and isinstance(result, Saved):
+            tenure.freed(renewed_at)
+        return result
 
-    async def _save_leased(self, row: Checkpoint, tenure: Tenure, *, release: bool) -> SaveResult:
-        delay, is_doubtful, renewed_at = FIRST_DELAY, False, tenure.renewed_at
+    async def _insist(
+        self,
+        write: Callable[[], Awaitable[SaveResult]],
+        tenure: Tenure,
+        *,
+        find: Callable[[], Awaitable[Saved | None]] | None = None,
+    ) -> SaveResult:
+        """Ask again until the store answers or the lease could have expired.
+
+        After an answer that was lost, `find` tells whether the write had happened; a write
+        that must not happen twice and can't be found is asked for once.
+        """
+        delay, is_doubtful = FIRST_DELAY, False
         while tenure.stands:
             try:
-                result = await self.store.save(
-                    row, expected=self.expected, lease=tenure.lease, release=release
-                )
-                if is_doubtful and not isinstance(result, Saved):
-                    result = await self._find(row) or result
-                if release and isinstance(result, Saved):
-                    tenure.freed(renewed_at)
+                result = await write()
+                if is_doubtful and find is not None and not isinstance(result, Saved):
+                    result = await find() or result
                 return result
             except Unavailable as error:
                 if self.expected is None:
@@ -180,35 +191,8 @@ class Journal:
         return None
 
 
-@cache
-def _flat_version(status: Status, waits: bool, decided: bool, identified: bool) -> str:  # noqa: FBT001 - flags of a table
-    """The schema version of a row with nothing nested; building the row twice would cost a save more."""
-    return schema_version_for(
-        Checkpoint(
-            schema_version="",
-            thread_id="",
-            status=status,
-            suspended_node=None,
-            next_node=None,
-            frozen_state="",
-            metadata=None,
-            created_at="",
-            wait=Wait(WaitKind.TIMER) if waits else None,
-            decision=Decision("", is_approved=True, reviewer="", overrides={}, decided_at="")
-            if decided
-            else None,
-            graph=GraphIdentity("") if identified else None,
-        )
-    )
-
-
-def versioned(row: Checkpoint) -> Checkpoint:
-    """The row with the schema version that its content asks for."""
-    version = schema_version_for(row)
-    return row if row.schema_version == version else replace(row, schema_version=version)
-
-
-def each_level(row: Checkpoint, change: Callable[[Checkpoint], Checkpoint]) -> Checkpoint:
-    """The row with every level changed, innermost first, and its schema versions put right."""
-    nested = None if row.nested is None else each_level(row.nested, change)
-    return versioned(change(replace(row, nested=nested)))
+async def _once(write: Callable[[], Awaitable[SaveResult]]) -> SaveResult:
+    try:
+        return await write()
+    except Exception as error:
+        raise Aborted(str(error)) from error

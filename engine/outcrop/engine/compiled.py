@@ -5,27 +5,35 @@ Lookups only; what runs next is `routing`, how it runs is `runner`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from outcrop.stores.record import Checkpoint, GraphIdentity
 
+    from .composites import Composite
     from .node import Boundary, Edge, EventWait, NodeSpec, TimerWait
     from .options import CheckpointPolicy
     from .state import StateCodec
 
 S = TypeVar("S")
 
+Migration: TypeAlias = "Callable[[Checkpoint], Checkpoint | None]"
+"""Turns a level of another version of a graph into one of this version; None refuses it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledGraph(Generic[S]):
     """What `Graph.compile()` returns.
 
-    A name is in exactly one of `nodes` (it has a handler) and `waits` (it passes the
-    state through, then the thread waits). `boundaries` marks nodes only.
+    A name is in exactly one of `nodes` (it does something) and `waits` (it passes the
+    state through, then the thread waits); a node that is a group, a map or a subgraph is in
+    `composites` too. `names` are in the order declared, `ways` are the edges as inserted.
+    `boundaries` marks nodes only, and `metadata` describes them in exports. `streaming` are
+    the nodes that run in streaming runs only, themselves or by what is inside. `migration`
+    turns a level that another version wrote into this version's, or refuses it with None.
     """
 
     identity: GraphIdentity | None
@@ -36,7 +44,19 @@ class CompiledGraph(Generic[S]):
     waits: Mapping[str, EventWait | TimerWait[S]]
     edges: Mapping[str, tuple[Edge[S], ...]]
     boundaries: Mapping[str, Boundary]
+    names: tuple[str, ...]
+    ways: tuple[tuple[str, Edge[S]], ...]
+    composites: Mapping[str, Composite[S]] = field(default_factory=dict[str, "Composite[S]"])
+    max_node_hops: int | None = None
+    migration: Migration | None = None
+    interrupt_before: frozenset[str] = frozenset()
+    interrupt_after: frozenset[str] = frozenset()
+    streaming: frozenset[str] = frozenset()
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, "Mapping[str, str]"])
 
     def owns(self, checkpoint: Checkpoint) -> bool:
-        """Whether the thread of this row is this graph's: of the same identity, or of none."""
-        return checkpoint.graph is None or checkpoint.graph == self.identity
+        """Whether this graph takes on the thread of this row: its own, one of no graph, or one to migrate."""
+        written, own = checkpoint.graph, self.identity
+        if written is None or written == own:
+            return True
+        return own is not None and written.id == own.id and self.migration is not None

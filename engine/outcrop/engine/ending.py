@@ -10,18 +10,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from outcrop.stores.instants import instant_text
-from outcrop.stores.record import Status
+from outcrop.stores.record import Row, Status
 
 from .cancellation import CancelReason
-from .commit import Aborted, LeaseGone, LogMoved, each_level
+from .commit import Aborted, LeaseGone, LogMoved
 from .metadata import CANCEL_REASON, END_REASON, ENDED_BY, HOPS, carried_marks, carried_metadata
 from .outcome import Cancelled, Failed, FailureKind, RefusalCode, Refused
 from .preflight import Preflight
+from .rows import each_level
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from outcrop.stores.record import Checkpoint, Row
+    from outcrop.stores.record import Checkpoint
 
     from .call import Call
     from .outcome import RunResult
@@ -34,13 +35,13 @@ ATTEMPTS = 3
 async def end_thread(call: Call[S], by: str | None) -> RunResult[S]:
     """End the thread unless it has completed, is resumed, or somebody runs it."""
     told = {END_REASON: "requested", **({} if by is None else {ENDED_BY: by})}
-    for _ in range(ATTEMPTS):
-        row = await _loaded(call)
+    for attempt in range(ATTEMPTS):
+        row = await _loaded(call, is_first=attempt == 0)
         if isinstance(row, Refused):
             return row
-        refusal = _end_refusal(call, row.checkpoint)
-        if refusal is not None:
-            return refusal
+        row = _endable(call, row)
+        if isinstance(row, Refused):
+            return row
         if row.checkpoint.status is Status.ENDED:
             return _stopped(call, row.checkpoint, CancelReason.ENDED, row.sequence)
         is_running = row.checkpoint.status is Status.RUNNING
@@ -74,11 +75,14 @@ async def cancel_thread(call: Call[S]) -> RunResult[S]:
     row = await _loaded(call)
     if isinstance(row, Refused):
         return row
-    checks, latest = Preflight(call.engine.graph, call.thread_id), row.checkpoint
-    refusal = checks.version(latest) or checks.running(latest) or checks.identity(latest)
-    if refusal is None:
-        refusal = await call.claim_running()
+    checks = Preflight(call.engine.graph, call.thread_id)
+    refusal = checks.version(row.checkpoint) or checks.running(row.checkpoint)
     if refusal is not None:
+        return refusal
+    latest = checks.adopted(row.checkpoint)
+    if isinstance(latest, Refused):
+        return latest
+    if (refusal := await call.claim_running()) is not None:
         return refusal
     caller, now = carried_metadata(latest, call.options.metadata), _now(call)
 
@@ -109,14 +113,23 @@ async def cancel_thread(call: Call[S]) -> RunResult[S]:
         )
 
 
-async def _loaded(call: Call[S]) -> Row | Refused:
-    row = await call.load()
-    if isinstance(row, Refused):
-        return row
-    return Preflight(call.engine.graph, call.thread_id).found(row, call.options.expected_sequence)
+async def _loaded(call: Call[S], *, is_first: bool = True) -> Row | Refused:
+    """The latest row; the first time, the run is told to have started."""
+    loaded = await call.load()
+    if isinstance(loaded, Refused):
+        return loaded
+    row = Preflight(call.engine.graph, call.thread_id).found(loaded, call.options.expected_sequence)
+    if is_first:
+        latest = None if isinstance(row, Refused) else row.checkpoint
+        node = "" if latest is None else latest.suspended_node or latest.next_node or ""
+        metadata = call.options.metadata
+        call.record.started(node, metadata if latest is None else carried_metadata(latest, metadata))
+    return row
 
 
-def _end_refusal(call: Call[S], row: Checkpoint) -> Refused | None:
+def _endable(call: Call[S], found: Row) -> Row | Refused:
+    """The row as this graph takes it on, if its thread can be ended."""
+    row = found.checkpoint
     checks, thread = Preflight(call.engine.graph, call.thread_id), f"thread '{call.thread_id}'"
     only = "only a waiting, failed or cancelled thread can be ended"
     if (refusal := checks.version(row)) is not None:
@@ -126,10 +139,10 @@ def _end_refusal(call: Call[S], row: Checkpoint) -> Refused | None:
         return call.refuse(RefusalCode.ALREADY_RESUMED, message)
     if row.status is Status.COMPLETED:
         return call.refuse(RefusalCode.COMPLETED, f"{thread} has completed: {only}")
-    if (refusal := checks.identity(row)) is not None:
-        return refusal
-    state = checks.state(row.frozen_state)
-    return state if isinstance(state, Refused) else None
+    taken_on = checks.adopted(row)
+    if isinstance(taken_on, Refused):
+        return taken_on
+    return checks.states(taken_on) or Row(found.sequence, taken_on)
 
 
 async def _save_ended(call: Call[S], row: Row, told: Mapping[str, str]) -> RunResult[S]:

@@ -7,6 +7,7 @@
     ├── NodeError               a node says how its failure is to be treated
     │   ├── Transient           worth another attempt, maybe after `retry_after` seconds
     │   └── Fatal               not worth one
+    ├── ChannelClosed           a chunk for a stream whose run has ended
     └── StateError              a state doesn't survive its JSON form, or doesn't fit its type
 
 Any other `Exception` of a node is a failure like `Transient`, unless its retry policy
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 from outcrop.stores.errors import OutcropError
 
 if TYPE_CHECKING:
-    from .validate import Problem
+    from .structure import Problem
 
 
 class GraphError(OutcropError):
@@ -71,3 +72,9 @@ class StateError(OutcropError):
     """A state doesn't survive its JSON form, or JSON doesn't fit the state's type."""
 
     code: ClassVar[str] = "OUTCROP_STATE"
+
+
+class ChannelClosed(OutcropError):
+    """A chunk was emitted after its run had ended."""
+
+    code: ClassVar[str] = "OUTCROP_CHANNEL_CLOSED"

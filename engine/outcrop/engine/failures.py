@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from outcrop.stores.instants import instant_text
 from outcrop.stores.record import Checkpoint, Status
 
-from .attempts import Cut, Raised
-from .commit import each_level
+from .ends import CutShort, Raised
 from .errors import NodeError, Transient
 from .metadata import ATTEMPTS, ERROR, ERROR_KIND, RECOVERIES, RETRY_AFTER_MS
+from .rows import each_level
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,35 +22,43 @@ S = TypeVar("S")
 
 TRANSIENT: Final = "transient"
 FATAL: Final = "fatal"
+HOP_LIMIT: Final = "hop_limit"
 _LONGEST_HINT: Final = 1e12  # seconds; in milliseconds, still a number that every reader holds
 
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """The last attempt failed."""
+    """The last attempt failed; `nested` is the row of the child that failed inside it."""
 
     error: Exception
     is_fatal: bool
     attempts: int
     timed_out: bool
+    nested: Checkpoint | None = None
 
     @property
     def hint(self) -> float | None:
-        """Seconds that the failure asked to wait; a wait without end is no hint."""
-        hint: object = self.error.retry_after if isinstance(self.error, Transient) else None
-        # A node may have put anything there, and a row has whole milliseconds.
-        if not isinstance(hint, (int, float)) or not abs(hint) <= _LONGEST_HINT:
-            return None
-        return max(hint, 0.0)
+        """Seconds that the failure asked to wait."""
+        return hint_of(self.error)
 
 
-def give_up(spec: NodeSpec[S], end: Raised | Cut, attempts: int) -> GaveUp:
+def hint_of(error: Exception) -> float | None:
+    """Seconds that a failure asks to wait; a wait without end is no hint."""
+    hint: object = error.retry_after if isinstance(error, Transient) else None
+    # A node may have put anything there, and a row has whole milliseconds.
+    if not isinstance(hint, (int, float)) or not abs(hint) <= _LONGEST_HINT:
+        return None
+    return max(hint, 0.0)
+
+
+def give_up(spec: NodeSpec[S], end: Raised | CutShort, attempts: int) -> GaveUp:
     """What the failed attempt is, should no other follow it."""
     if isinstance(end, Raised):
-        return GaveUp(end.error, spec.retry.is_fatal(end.error), attempts, timed_out=False)
+        is_fatal = spec.retry.is_fatal(end.error)
+        return GaveUp(end.error, is_fatal, attempts, timed_out=False, nested=end.nested)
     milliseconds = round((spec.timeout or 0) * 1000)
     error = Transient(f"node '{spec.name}' timed out after {milliseconds} ms")
-    return GaveUp(error, is_fatal=False, attempts=attempts, timed_out=True)
+    return GaveUp(error, is_fatal=False, attempts=attempts, timed_out=True, nested=end.nested)
 
 
 def error_text(error: BaseException) -> str:
@@ -75,6 +83,11 @@ def failure_metadata(message: str, *, is_fatal: bool, attempts: int, hint: float
     if hint is not None:
         told[RETRY_AFTER_MS] = str(int(hint * 1000))
     return told
+
+
+def hop_limit_metadata(message: str) -> dict[str, str]:
+    """The metadata of the `failed` row of a level that reached its hop limit."""
+    return {ERROR: message, ERROR_KIND: HOP_LIMIT}
 
 
 def failing(running: Checkpoint, message: str, now: datetime) -> Checkpoint:

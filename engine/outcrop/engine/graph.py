@@ -8,54 +8,65 @@ never changes, whatever is done to its builder later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack, overload
 
 from outcrop.stores.record import GraphIdentity
 
 from .compiled import CompiledGraph
+from .composites import FanOut, Group, Join, Map, Partial, Subgraph, streams
+from .defining import define
 from .errors import CompilationFailed, GraphInvalid
-from .handler import is_async, node_handler, node_mode
+from .group_builder import GroupBuilder
+from .handler import is_async
 from .node import Boundary, Edge, EventWait, NodeMode, NodeSpec, TimerWait
+from .node_decorator import NodeDecorator, node_spec, seconds
 from .options import CheckpointPolicy
 from .retry import Retry
 from .state import codec_for
+from .structure import problems_of
 from .validate import (
-    Link,
-    Structure,
     check_boundaries,
+    check_groups,
+    check_hops,
     check_identity,
+    check_interrupts,
+    check_maps,
+    check_metadata,
     check_policies,
+    check_reductions,
     check_timeouts,
     check_waits,
     check_ways_on,
-    structural_problems,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from .handler import AsyncContextNode, AsyncNode, NodeFunction, SyncContextNode, SyncNode
+    from .compiled import Migration
+    from .composites import Composite, Joined
+    from .definition import GraphDefinition
+    from .handler import NodeFunction
     from .node import NodeContext
+    from .node_decorator import Duration, NodeOptions, NodeRef
 
 S = TypeVar("S")
+C = TypeVar("C")
+I = TypeVar("I")  # noqa: E741 - an item
 
-NodeRef: TypeAlias = "str | Callable[..., object]"
-"""A node by its name, or by the function that was added as it."""
-
-Duration: TypeAlias = timedelta | float
-"""A span of time; a plain number is seconds."""
+_ALL = Join()
+_NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NodeOptions:
-    name: str | None = None
-    retry: Retry = Retry()  # noqa: RUF009 - frozen, so sharing one is safe
-    timeout: Duration | None = None
-    fallback: NodeRef | None = None
-    inline: bool = False
+class Policies(TypedDict, total=False):
+    """What may be said of every node that is made of other work; see `Graph.node`."""
+
+    retry: Retry
+    timeout: Duration | None
+    fallback: NodeRef | None
+    metadata: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,58 +75,7 @@ class _Place(Generic[S]):
 
     content: NodeSpec[S] | EventWait | TimerWait[S] | None = None
     function: object = None  # as the author wrote it, to be named by
-
-
-class NodeDecorator(Generic[S]):
-    """`@graph.node`, bare or with options; returns the function as it was.
-
-    A node is sync or async, and takes the state, or the state and a `NodeContext`. It edits
-    its own copy of the state and returns nothing, or returns the new state. Async nodes run
-    on the event loop, sync ones on worker threads, or with `inline` on the loop at once
-    (for work of microseconds: nothing else runs meanwhile, and no timeout can stop it).
-    """
-
-    def __init__(
-        self,
-        add: Callable[[NodeFunction[S], _NodeOptions], None],
-        options: _NodeOptions = _NodeOptions(),
-    ) -> None:
-        self._add = add
-        self._options = options
-
-    @overload
-    def __call__(self, function: AsyncNode[S], /) -> AsyncNode[S]: ...
-    @overload
-    def __call__(self, function: AsyncContextNode[S], /) -> AsyncContextNode[S]: ...
-    @overload
-    def __call__(self, function: SyncNode[S], /) -> SyncNode[S]: ...
-    @overload
-    def __call__(self, function: SyncContextNode[S], /) -> SyncContextNode[S]: ...
-    @overload
-    def __call__(
-        self,
-        *,
-        name: str | None = None,
-        retry: Retry = ...,
-        timeout: Duration | None = None,
-        fallback: NodeRef | None = None,
-        inline: bool = False,
-    ) -> NodeDecorator[S]: ...
-    def __call__(
-        self,
-        function: NodeFunction[S] | None = None,
-        **options: Any,
-    ) -> object:
-        """Add the function as a node, named like it unless `name` says otherwise.
-
-        `timeout` is for each attempt; `retry` says what follows a failed one, and `fallback`
-        names the node that follows the last. Raises `CompilationFailed` when the name is
-        taken or the function can't be a node.
-        """
-        if function is None:
-            return NodeDecorator(self._add, replace(self._options, **options))
-        self._add(function, self._options)
-        return function
+    composite: GroupBuilder[S] | Map[S] | Subgraph[S] | None = None
 
 
 class Graph(Generic[S]):
@@ -138,6 +98,7 @@ class Graph(Generic[S]):
         self._places: dict[str, _Place[S]] = {}
         self._edges: list[tuple[str, Edge[S]]] = []
         self._boundaries: dict[str, Boundary] = {}
+        self._metadata: dict[str, Mapping[str, str]] = {}
         self._entry: str | None = None
 
     @property
@@ -218,54 +179,196 @@ class Graph(Generic[S]):
             raise CompilationFailed(f"timer '{name}' takes either a delay or an until, and exactly one")
         self._add(name, _Place(TimerWait(delay=_optional_span(delay), until=until)))
 
-    def compile(self, *, checkpoints: CheckpointPolicy = CheckpointPolicy.BOUNDARIES) -> CompiledGraph[S]:
+    def group(
+        self,
+        name: str,
+        *,
+        reduce: Callable[[S, Sequence[S]], S | None] | None = None,
+        reduce_outcomes: Callable[[S, Joined[S]], S | None] | None = None,
+        join: Join = _ALL,
+        partial: Partial = Partial.FAIL_GROUP,
+        max_concurrency: int | None = None,
+        branch_timeout: Duration | None = None,
+        cancel_siblings: bool = True,
+        keep_finished: bool = False,
+        **policies: Unpack[Policies],
+    ) -> GroupBuilder[S]:
+        """Add a node that runs branches beside each other; add them with `@group.branch`.
+
+        Each branch starts from the state that the node starts with. `reduce` puts the states of
+        those that decided (all, unless `join` says otherwise) into the entry state, in the order
+        declared; `reduce_outcomes` is told how every branch ended. `partial` says what becomes
+        of a join that can't be met. `keep_finished` saves results as they come, so that a
+        recovery runs only the unfinished branches.
+        """
+        fan_out = FanOut(
+            reduce=reduce,
+            reduce_outcomes=reduce_outcomes,
+            join=join,
+            partial=partial,
+            max_concurrency=max_concurrency,
+            timeout=seconds(branch_timeout),
+            cancel_siblings=cancel_siblings,
+            keep_finished=keep_finished,
+        )
+        group: GroupBuilder[S] = GroupBuilder(name, fan_out)
+        self._add_composite(name, group, policies)
+        return group
+
+    def map(
+        self,
+        name: str,
+        child: CompiledGraph[C],
+        *,
+        items: Callable[[S], Sequence[I]],
+        key: Callable[[I], str],
+        input: Callable[[S, I], C],  # noqa: A002 - what it is called
+        reduce: Callable[[S, Sequence[C]], S | None] | None = None,
+        reduce_outcomes: Callable[[S, Joined[C]], S | None] | None = None,
+        join: Join = _ALL,
+        partial: Partial = Partial.FAIL_GROUP,
+        max_concurrency: int = 8,
+        item_timeout: Duration | None = None,
+        cancel_siblings: bool = True,
+        max_items: int | None = None,
+        keep_finished: bool = False,
+        **policies: Unpack[Policies],
+    ) -> None:
+        """Add a node that runs the child graph for each item of the state, as `group` runs branches.
+
+        `key` names an item in paths and idempotency keys, and must be the same when the node runs
+        again; `input` makes the child's state, when the item starts.
+        """
+        fan_out = FanOut(
+            reduce=reduce,
+            reduce_outcomes=reduce_outcomes,
+            join=join,
+            partial=partial,
+            max_concurrency=max_concurrency,
+            timeout=seconds(item_timeout),
+            cancel_siblings=cancel_siblings,
+            keep_finished=keep_finished,
+        )
+        map_ = Map(items=items, key=key, input=input, child=child, fan_out=fan_out, max_items=max_items)
+        self._add_composite(name, map_, policies)
+
+    def subgraph(
+        self,
+        name: str,
+        child: CompiledGraph[C],
+        *,
+        input: Callable[[S], C],  # noqa: A002 - what it is called
+        output: Callable[[S, C], S | None],
+        **policies: Unpack[Policies],
+    ) -> None:
+        """Add a node that runs a whole graph, over states of its own type.
+
+        `input` makes the child's first state; `output` puts its last into the state that the
+        node started with.
+        """
+        self._add_composite(name, Subgraph(child=child, input=input, output=output), policies)
+
+    def definition(self) -> GraphDefinition:
+        """The graph as data, whether it compiles or not; a compiled graph's has its identity too."""
+        return define(
+            entry=self._entry_name(),
+            names=tuple(self._places),
+            nodes=dict(self._nodes()),
+            waits=dict(self._waits()),
+            composites=dict(self._composites()),
+            boundaries=self._boundaries,
+            edges=self._edges,
+            metadata=self._metadata,
+        )
+
+    def compile(
+        self,
+        *,
+        checkpoints: CheckpointPolicy = CheckpointPolicy.BOUNDARIES,
+        max_node_hops: int | None = None,
+        migration: Migration | None = None,
+        interrupt_before: Iterable[NodeRef] = (),
+        interrupt_after: Iterable[NodeRef] = (),
+    ) -> CompiledGraph[S]:
         """The graph, checked and fixed, ready to run threads.
+
+        At most `max_node_hops` nodes run at this level in a thread's life; a loop that runs
+        away fails there. `migration` takes a level of another version of this graph, and
+        returns it as this version has it, or None to refuse it. Threads wait for a person
+        before and after the nodes named in `interrupt_before` and `interrupt_after`.
 
         Raises `CompilationFailed` for the first rule broken, else `GraphInvalid` with every
         fault of the structure.
         """
-        nodes = dict(self._nodes())
-        waits = dict(self._waits())
-        check_identity(self._id, self._version)
+        nodes, waits = dict(self._nodes()), dict(self._waits())
+        composites = dict(self._composites())
+        before = frozenset(map(self._path, interrupt_before))
+        after = frozenset(map(self._path, interrupt_after))
+        check_hops(max_node_hops)
+        check_identity(self._id, self._version, migrates=migration is not None)
+        check_groups({name: one for name, one in composites.items() if isinstance(one, Group)})
+        check_maps({name: one for name, one in composites.items() if isinstance(one, Map)})
+        check_reductions(composites)
         check_waits(waits, self._boundaries.keys())
         check_boundaries(self._boundaries)
         check_policies(nodes, self._places.keys())
         check_timeouts(nodes)
+        check_metadata(self._metadata, composites)
         check_ways_on(waits.keys(), self._edges_by_node().keys())
-        structure = self._structure()
-        if problems := structural_problems(structure):
+        check_interrupts(nodes.keys(), composites, before | after)
+        if problems := problems_of(self.definition()):
             raise GraphInvalid(problems)
         return CompiledGraph(
             identity=None if self._id is None else GraphIdentity(self._id, self._version),
             policy=checkpoints,
-            entry=structure.entry,
+            entry=self._entry_name(),
             states=self._states,
+            names=tuple(self._places),
             nodes=MappingProxyType(nodes),
             waits=MappingProxyType(waits),
+            composites=MappingProxyType(composites),
             edges=MappingProxyType(self._edges_by_node()),
+            ways=tuple(self._edges),
             boundaries=MappingProxyType(dict(self._boundaries)),
+            max_node_hops=max_node_hops,
+            migration=migration,
+            interrupt_before=before,
+            interrupt_after=after,
+            streaming=frozenset(
+                name for name, node in nodes.items() if node.streams or streams(composites.get(name))
+            ),
+            metadata=MappingProxyType(dict(self._metadata)),
         )
 
-    def _add_function(self, function: NodeFunction[S], options: _NodeOptions) -> None:
-        name = options.name or getattr(function, "__name__", None)
-        if name is None or name == "<lambda>":
-            raise CompilationFailed("a node that is no named function needs a name: node(name=…)")
-        timeout = options.timeout
+    def _add_function(self, function: NodeFunction[S], options: NodeOptions) -> None:
+        fallback = self._optional_name(options.fallback)
+        spec: NodeSpec[S] = node_spec(function, options, fallback=fallback)
+        self._add(spec.name, _Place(spec, function), options.metadata)
+
+    def _add_composite(
+        self, name: str, composite: GroupBuilder[S] | Map[S] | Subgraph[S], policies: Policies
+    ) -> None:
         spec: NodeSpec[S] = NodeSpec(
             name=name,
-            handler=node_handler(name, function),
-            mode=node_mode(name, function, inline=options.inline),
-            retry=options.retry,
-            timeout=timeout.total_seconds() if isinstance(timeout, timedelta) else timeout,
-            fallback=self._optional_name(options.fallback),
+            handler=_pass_through,
+            mode=NodeMode.COMPOSITE,
+            retry=policies.get("retry", Retry()),
+            timeout=seconds(policies.get("timeout")),
+            fallback=self._optional_name(policies.get("fallback")),
         )
-        self._add(name, _Place(spec, function))
+        self._add(name, _Place(spec, composite=composite), policies.get("metadata", {}))
 
-    def _add(self, name: str, place: _Place[S]) -> None:
+    def _path(self, node: NodeRef) -> str:
+        """A node by reference, or by a path into a subgraph."""
+        return node if isinstance(node, str) else self._name(node)
+
+    def _add(self, name: str, place: _Place[S], metadata: Mapping[str, str] = _NO_METADATA) -> None:
         """Add a name, or put something in the place that a boundary made for it."""
         if name in self._places and self._places[name].content is not None:
             raise CompilationFailed(f"'{name}' was already added to the graph: give this one another name")
         self._places[name] = place
+        if metadata:
+            self._metadata[name] = dict(metadata)
 
     def _name(self, node: NodeRef) -> str:
         if isinstance(node, str):
@@ -299,30 +402,15 @@ class Graph(Generic[S]):
             edges[start] = (*edges.get(start, ()), edge)
         return edges
 
-    def _structure(self) -> Structure:
-        first = next(iter(self._places), "")
-        return Structure(
-            entry=first if self._entry is None else self._entry,
-            nodes=tuple(self._places),
-            links=(
-                *(Link(start, edge.to, edge.when is not None) for start, edge in self._edges),
-                *self._routes(),
-            ),
-        )
-
-    def _routes(self) -> Iterator[Link]:
-        """Ways out of trouble: fallbacks, then rejections, then timeouts, in node order."""
-        for name, node in self._nodes():
-            if node.fallback is not None:
-                yield Link(name, node.fallback, guarded=True)
-        for name in self._places:
-            boundary = self._boundaries.get(name)
-            if boundary is not None and boundary.on_reject is not None:
-                yield Link(name, boundary.on_reject, guarded=True)
+    def _composites(self) -> Iterator[tuple[str, Composite[S]]]:
         for name, place in self._places.items():
-            waiting = place.content if isinstance(place.content, EventWait) else self._boundaries.get(name)
-            if waiting is not None and waiting.on_timeout is not None:
-                yield Link(name, waiting.on_timeout, guarded=True)
+            if isinstance(place.composite, GroupBuilder):
+                yield name, place.composite.built()
+            elif place.composite is not None:
+                yield name, place.composite
+
+    def _entry_name(self) -> str:
+        return next(iter(self._places), "") if self._entry is None else self._entry
 
 
 def _pass_through(_state: object, _context: NodeContext) -> None:

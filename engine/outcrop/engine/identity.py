@@ -30,5 +30,15 @@ def identity_refusal(
     return f"{told}, not {_version(own)}, and this graph has no migration"
 
 
+def migration_refusal(
+    own: GraphIdentity, written: GraphIdentity, told: str, *, thread_id: str, at: str = ""
+) -> str:
+    """Why a graph's migration didn't take a level on."""
+    return (
+        f"thread '{thread_id}'{at} was written by graph '{written.id}' {_version(written)}, "
+        f"not {_version(own)}, and this graph's migration {told}"
+    )
+
+
 def _version(identity: GraphIdentity) -> str:
     return "unversioned" if identity.version is None else f"version {identity.version}"

@@ -1,19 +1,22 @@
-"""A person's answer at a boundary: the decision it makes, and the overrides it lays on. Pure."""
+"""Where people come in: the decision that an answer makes, its overrides, and static interrupts. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outcrop.stores.record import Decision
 
+from .composites import Subgraph
 from .waits import EventWake, HumanWake
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from outcrop.stores.record import Json
 
-    from .options import Answer
+    from .compiled import CompiledGraph
+    from .composites import Composite
+    from .options import Answer, RunOptions
     from .waits import Wake
 
 
@@ -46,3 +49,22 @@ def answer_refusal(answer: Answer, thread_id: str) -> str | None:
             f"cannot resume thread '{thread_id}': override '{key}' is set as both a string and a typed value"
         )
     return None
+
+
+def interrupts_refusal(graph: CompiledGraph[Any], options: RunOptions) -> str | None:
+    """Why a run's static interrupts can't be, or None when they can."""
+    for path in sorted(options.interrupt_before | options.interrupt_after):
+        if not has_node(graph.nodes, graph.composites, path):
+            return f"a run can't be interrupted at '{path}': the graph has no such node"
+    return None
+
+
+def has_node(nodes: Container[str], composites: Mapping[str, Composite[Any]], path: str) -> bool:
+    """Whether the path leads to a node, through subgraphs only: nothing else can be stopped inside."""
+    if path in nodes:
+        return True
+    name, _, below = path.partition("/")
+    composite = composites.get(name)
+    return isinstance(composite, Subgraph) and has_node(
+        composite.child.nodes, composite.child.composites, below
+    )

@@ -24,11 +24,12 @@ RECOVERIES = "strata.recoveries"
 END_REASON = "strata.end_reason"
 ENDED_BY = "strata.ended_by"
 
+MARKS = "outcrop."
 COMMAND_ID = "outcrop.command_id"
 MESSAGE = "outcrop.message"
 
 _RESERVED = frozenset({ERROR, ERROR_KIND, ATTEMPTS, CANCEL_REASON})
-_RESERVED_PREFIXES = ("strata.", "outcrop.")
+_RESERVED_PREFIXES = ("strata.", MARKS)
 _CARRIED_MARKS = (COMMAND_ID, MESSAGE)
 _LARGEST_COUNT = 2**64 - 1
 
@@ -36,6 +37,11 @@ _LARGEST_COUNT = 2**64 - 1
 def is_reserved(key: str) -> bool:
     """Whether only the engine or the worker may write this key."""
     return key in _RESERVED or key.startswith(_RESERVED_PREFIXES)
+
+
+def belongs_to_row(key: str) -> bool:
+    """Whether the key tells of one very row, so that no copy of the row has it: a mark, a recovery count."""
+    return key.startswith(MARKS) or key == RECOVERIES
 
 
 def is_text(value: object) -> bool:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from outcrop.stores.record import Checkpoint, Json, Lease
 
     from .cancellation import CancelToken
+    from .chunks import ChunkStream
+    from .recorder import Observer
+    from .scheduler import Scheduler
 
 MIN_TTL = timedelta(milliseconds=1)
 
@@ -58,7 +61,11 @@ class RunOptions:
     commit, leaving the row `running`. `expected_sequence` refuses the call (`stale`)
     unless it is the thread's latest; for `run`, the first save is conditional on it, and
     `EMPTY_LOG` makes the run the thread's first. `marks` adds metadata row by row.
-    `services` are handed to nodes by type.
+    `services` are handed to nodes by type. `max_node_hops` replaces the graph's own limit, for
+    this run and the outermost level. `interrupt_before` and `interrupt_after` name nodes (by
+    path, `Work/Draft`) at which this run waits for a person. `observer` is told of the run's
+    events, `stream` gets its chunks. `scheduler` decides when the run may start, by `priority`
+    (higher first) and the tenant in the metadata.
     """
 
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -70,6 +77,13 @@ class RunOptions:
     expected_sequence: int | None = None
     marks: RowMarks | None = None
     services: Mapping[type[object], object] = field(default_factory=dict[type[object], object])
+    max_node_hops: int | None = None
+    interrupt_before: frozenset[str] = frozenset()
+    interrupt_after: frozenset[str] = frozenset()
+    observer: Observer | None = None
+    stream: ChunkStream | None = None
+    scheduler: Scheduler | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +92,17 @@ class Answer:
 
     `text_overrides` are written as JSON strings; a field may be in one of the two only.
     Answering a failed or cancelled thread retries it: overrides apply, approval doesn't.
+    `replies` answer the questions of `ctx.interrupt`, by ID or by position (from 0).
+    `levels` override fields of outer levels' states: `{"": {...}}` for the outermost,
+    `{"Work": {...}}` for the child of `Work`; `overrides` are the innermost level's.
     """
 
     approved: bool = True
     by: str = ""
     overrides: Mapping[str, Json] = field(default_factory=dict[str, "Json"])
     text_overrides: Mapping[str, str] = field(default_factory=dict[str, str])
+    replies: Mapping[str | int, Json] = field(default_factory=dict["str | int", "Json"])
+    levels: Mapping[str, Mapping[str, Json]] = field(default_factory=dict[str, "Mapping[str, Json]"])
 
 
 def options_refusal(options: RunOptions) -> str | None:
@@ -92,6 +111,8 @@ def options_refusal(options: RunOptions) -> str | None:
         return refused
     if options.run_id is not None and not options.run_id:
         return "a run id can't be empty"
+    if options.max_node_hops is not None and options.max_node_hops < 1:
+        return "a run's max_node_hops must be at least 1"
     if options.lease is not None:
         if not options.lease.owner.strip():
             return "a run's lease needs an owner"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from outcrop.stores.record import Lease, Wait
 
     from .cancellation import CancelReason
+    from .questions import Question
 
 S = TypeVar("S")
 
@@ -31,6 +32,8 @@ class FailureKind(StrEnum):
     NO_MATCHING_EDGE = "no_matching_edge"
     NODE_NOT_FOUND = "node_not_found"
     ABORTED = "execution_aborted"  # a state that can't be stored, a store that failed
+    HOP_LIMIT = "hop_limit"
+    NOT_ADMITTED = "not_admitted"  # the scheduler gave it no slot; nothing was done
 
 
 class RefusalCode(StrEnum):
@@ -53,6 +56,8 @@ class RefusalCode(StrEnum):
     SCHEMA_VERSION = "schema_version"
     STATE = "state"  # the state, with its overrides, doesn't fit the graph's type
     NO_NEXT_NODE = "no_next_node"
+    REPLY = "reply"  # the replies don't fit the questions that are open
+    NO_CHECKPOINT = "no_checkpoint"  # the thread's log has no such sequence
     NESTED = "nested"  # the row nests what this graph doesn't
     NOT_DURABLE = "not_durable"  # only EveryNode graphs can be recovered
     STORE = "store"  # the store failed, or has no leases
@@ -69,7 +74,10 @@ class Completed(Generic[S]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted(Generic[S]):
-    """The thread waits at `waiting_at`; `wait` is None for a person without a timeout."""
+    """The thread waits at `waiting_at`; `wait` is None for a person without a timeout.
+
+    `questions` are what its node or branches ask, if they do.
+    """
 
     thread_id: str
     suspended_node: str
@@ -78,11 +86,15 @@ class Interrupted(Generic[S]):
     wait: Wait | None
     state: S
     sequence: int
+    questions: tuple[Question, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The run failed; `node` and `attempts` where a node did, `sequence` of the failed row."""
+    """The run failed; `node` and `attempts` where a node did, `sequence` of the failed row.
+
+    `hops` and `limit` are there where a hop limit was reached.
+    """
 
     thread_id: str
     kind: FailureKind
@@ -90,6 +102,8 @@ class Failed:
     node: str | None = None
     attempts: int | None = None
     sequence: int | None = None
+    hops: int | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

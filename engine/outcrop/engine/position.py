@@ -17,7 +17,8 @@ class Position:
 
     (Not frozen: one is made for every node, and a frozen one takes four times as long.)
     `hops` counts the nodes run before it. `is_recovery` and `last_failure` are told to the
-    node, and hold until a node commits.
+    node, and hold until a node commits. `nested` is where the child of a subgraph node
+    stands, when the level goes on inside it.
     """
 
     node: str
@@ -26,3 +27,4 @@ class Position:
     decision: Decision | None = None
     is_recovery: bool = False
     last_failure: LastFailure | None = None
+    nested: Position | None = None

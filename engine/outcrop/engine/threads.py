@@ -1,4 +1,4 @@
-"""The verbs on a graph's threads: run, resume, signal, wake, end, cancel, recover.
+"""The verbs on a graph's threads: run, resume, signal, wake, end, cancel, recover, and time travel.
 
 Owns how each verb puts its checks, its lease and its first row together; the checks are
 `preflight`'s, the running `runner`'s. A verb returns what it came to, and raises nothing but
@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from outcrop.stores.instants import instant_text
 from outcrop.stores.port import EMPTY_LOG
-from outcrop.stores.record import Status
+from outcrop.stores.record import Row, Status
 
 from .call import Call, Engine, without_limits
 from .clock import SystemClock
 from .commit import LogMoved
 from .ending import cancel_thread, end_thread, time_out_thread
 from .errors import StateError
+from .events import Recovered, RunMode
+from .history import history
+from .interrupts import interrupts_refusal
 from .leases import LoopRenewer
 from .metadata import RECOVERIES, carried_marks, carried_metadata, is_text, recoveries_of
 from .options import Answer, RunOptions, options_refusal, time_refusal
@@ -29,21 +32,25 @@ from .preflight import EndsHere, Preflight
 from .recovery import RecoverOptions, RecoverReport, recover_stale
 from .run_ids import new_run_id
 from .thread_renewer import shared_renewer
+from .time_travel import fork, rerun, update_state
 from .waits import EventWake, HumanWake
 from .wake import WakeOptions, WakeReport, wake_due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from concurrent.futures import Executor
     from datetime import datetime
 
     from outcrop.stores.port import Store
-    from outcrop.stores.record import Checkpoint, Json, Row
+    from outcrop.stores.record import Checkpoint, Json, Note
 
     from .clock import Clock
     from .compiled import CompiledGraph
+    from .history import HistoryEntry
     from .leases import LeaseRenewer
     from .outcome import RunResult
+    from .preflight import GoesOn
+    from .recorder import Telemetry
     from .waits import Wake
 
 S = TypeVar("S")
@@ -59,7 +66,8 @@ class Threads(Generic[S]):
 
     `executor` is the thread pool of sync nodes (default: one for the whole process). `renewer` renews
     leases: by default one thread for the whole process, or with a clock that isn't the
-    machine's, the event loop by that clock.
+    machine's, the event loop by that clock. `telemetry` watches every run, like
+    `outcrop.engine.telemetry.OpenTelemetry`.
     """
 
     def __init__(
@@ -72,6 +80,7 @@ class Threads(Generic[S]):
         executor: Executor | None = None,
         uniform: Callable[[], float] = random.random,
         new_id: Callable[[], str] = new_run_id,
+        telemetry: Telemetry | None = None,
     ) -> None:
         clock = clock or SystemClock()
         default = shared_renewer() if isinstance(clock, SystemClock) else LoopRenewer(clock)
@@ -83,6 +92,7 @@ class Threads(Generic[S]):
             executor=executor,
             uniform=uniform,
             new_id=new_id,
+            telemetry=telemetry,
         )
 
     @property
@@ -106,23 +116,11 @@ class Threads(Generic[S]):
         Whatever the thread's log holds already, the run's rows follow it, unless
         `options.expected_sequence` says what the log must end with.
         """
-        call = self._call(thread_id, options)
-        if isinstance(call, Refused):
-            return call
-        graph = self._engine.graph
-        try:
-            start = Position(node=graph.entry, state=graph.states.freeze(state))
-        except StateError as error:
-            message = f"failed to persist state before '{graph.entry}': {error}"
-            return Failed(thread_id=thread_id, kind=FailureKind.ABORTED, message=message)
-        async with call:
-            if (refusal := await self._start(call)) is not None:
-                return refusal
-            journal = call.journal(options.metadata, expected=options.expected_sequence)
-            first = None
-            if journal.durable:
-                first = journal.row(Status.RUNNING, None, start.node, start.state, hops=0, decision=None)
-            return await call.runner(journal).run(start, first=first, moved=_moved(call), is_fresh=True)
+
+        async def work(call: Call[S]) -> RunResult[S]:
+            return await self._run(call, state)
+
+        return await self._perform(thread_id, options, RunMode.RUN, work)
 
     async def resume(
         self,
@@ -163,41 +161,59 @@ class Threads(Generic[S]):
         self, thread_id: str, *, by: str | None = None, options: RunOptions = _DEFAULTS
     ) -> RunResult[S]:
         """End a waiting, failed, cancelled or abandoned thread for good; again, tells it again."""
-        call = self._call(thread_id, without_limits(options))
-        if isinstance(call, Refused):
-            return call
-        async with call:
-            return await end_thread(call, by)
+        return await self._perform(
+            thread_id, without_limits(options), RunMode.END, lambda call: end_thread(call, by)
+        )
 
     async def cancel(self, thread_id: str, options: RunOptions = _DEFAULTS) -> RunResult[S]:
         """Make a thread that was left `running`, with no live lease, a cancelled one.
 
         A run of this process is cancelled by its own `cancellation` token instead.
         """
-        call = self._call(thread_id, without_limits(options))
-        if isinstance(call, Refused):
-            return call
-        async with call:
-            return await cancel_thread(call)
+        return await self._perform(thread_id, without_limits(options), RunMode.END, cancel_thread)
 
     async def recover(self, thread_id: str, options: RunOptions = _DEFAULTS) -> RunResult[S]:
         """Continue a `running` thread whose process is gone, at the node that it was running."""
-        call = self._call(thread_id, options)
-        if isinstance(call, Refused):
-            return call
-        checks = Preflight(self._engine.graph, thread_id)
-        if (refusal := checks.durable()) is not None:
-            return refusal
-        async with call:
-            row = await self._found(call, checks)
-            if isinstance(row, Refused):
-                return row
-            start = checks.recover(row.checkpoint)
-            if isinstance(start, Refused):
-                return start
-            if (refusal := await call.claim_running()) is not None:
-                return refusal
-            return await self._recover(call, row, start)
+        return await self._perform(thread_id, options, RunMode.RECOVER, self._recover)
+
+    async def update_state(
+        self,
+        thread_id: str,
+        values: Mapping[str, Json],
+        options: RunOptions = _DEFAULTS,
+        *,
+        as_node: str | None = None,
+        at_sequence: int | None = None,
+    ) -> RunResult[S]:
+        """Write a row with top-level fields of the outermost state replaced, and run nothing.
+
+        From the latest row, or from that at `at_sequence`, the new row hangs on it. The
+        thread waits where it waited, or with `as_node` as if that node had just left this
+        state. Resume it to go on.
+        """
+        return await self._perform(
+            thread_id,
+            without_limits(options),
+            RunMode.RESUME,
+            lambda call: update_state(call, values, as_node, at_sequence),
+        )
+
+    async def fork(self, thread_id: str, at_sequence: int, options: RunOptions = _DEFAULTS) -> RunResult[S]:
+        """Make an earlier row the thread's latest again, as a branch, and run nothing."""
+        return await self._perform(
+            thread_id, without_limits(options), RunMode.RESUME, lambda call: fork(call, at_sequence)
+        )
+
+    async def rerun(self, thread_id: str, at_sequence: int, options: RunOptions = _DEFAULTS) -> RunResult[S]:
+        """Go back to an earlier row, as a branch, and run what follows it again.
+
+        Every node that follows does its work again, under new idempotency keys.
+        """
+        return await self._perform(thread_id, options, RunMode.RESUME, lambda call: rerun(call, at_sequence))
+
+    async def history(self, thread_id: str) -> tuple[HistoryEntry, ...]:
+        """The thread's whole log, each row with the one that it hangs on."""
+        return await history(self._engine.store, thread_id)
 
     async def wake_due(self, options: WakeOptions = _WAKE_DEFAULTS) -> WakeReport[S]:
         """Wake every thread of this graph that is due, one after the other."""
@@ -207,13 +223,43 @@ class Threads(Generic[S]):
         """Recover every thread of this graph whose run is dead, one after the other."""
         return await recover_stale(self, options)
 
-    def _call(self, thread_id: str, options: RunOptions) -> Call[S] | Refused:
-        refused = options_refusal(options)
+    async def _perform(
+        self,
+        thread_id: str,
+        options: RunOptions,
+        mode: RunMode,
+        work: Callable[[Call[S]], Awaitable[RunResult[S]]],
+    ) -> RunResult[S]:
+        """Do a verb's work inside its call, once it is admitted, and tell what came of it."""
+        refused = options_refusal(options) or interrupts_refusal(self._engine.graph, options)
         if refused is None and not is_text(thread_id):
             refused = f"thread ID {thread_id!r} must be text"
         if refused is not None:
+            if options.stream is not None:
+                options.stream.close()
             return Refused(thread_id=thread_id, code=RefusalCode.INVALID, message=refused)
-        return Call(self._engine, thread_id, options)
+        async with Call(self._engine, thread_id, options, mode) as call:
+            if (kept_out := await call.admit()) is not None:
+                return kept_out
+            result = await work(call)
+            call.record.ended(result)
+            return result
+
+    async def _run(self, call: Call[S], state: S) -> RunResult[S]:
+        graph, options = self._engine.graph, call.options
+        call.record.started(graph.entry, options.metadata)
+        try:
+            start = Position(node=graph.entry, state=graph.states.freeze(state))
+        except StateError as error:
+            message = f"failed to persist state before '{graph.entry}': {error}"
+            return Failed(thread_id=call.thread_id, kind=FailureKind.ABORTED, message=message)
+        if (refusal := await self._start(call)) is not None:
+            return refusal
+        journal = call.journal(options.metadata, expected=options.expected_sequence)
+        runner, first = call.runner(journal), None
+        if journal.durable:
+            first = runner.rows.row(Status.RUNNING, None, start.node, start)
+        return await runner.run(start, first=first, moved=_moved(call), is_fresh=True)
 
     async def _start(self, call: Call[S]) -> Refused | None:
         """Take the lease of a thread whose log ends as expected, in one round trip."""
@@ -230,10 +276,6 @@ class Threads(Generic[S]):
             return row
         return None if (EMPTY_LOG if row is None else row.sequence) == expected else _moved(call)
 
-    async def _found(self, call: Call[S], checks: Preflight[S]) -> Row | Refused:
-        row = await call.load()
-        return row if isinstance(row, Refused) else checks.found(row, call.options.expected_sequence)
-
     async def _answer(
         self,
         thread_id: str,
@@ -243,36 +285,39 @@ class Threads(Generic[S]):
         boundary: str | None = None,
         now: datetime | None = None,
     ) -> RunResult[S]:
-        call = self._call(thread_id, options)
-        if isinstance(call, Refused):
-            return call
-        checks = Preflight(self._engine.graph, thread_id)
-        async with call:
-            row = await self._found(call, checks)
-            if isinstance(row, Refused):
-                return row
-            instant = instant_text(now or self._engine.clock.now())
-            verdict = checks.resume(row.checkpoint, wake, now=instant, boundary=boundary)
-            if isinstance(verdict, Refused):
-                return verdict
-            if isinstance(verdict, EndsHere):
-                return await time_out_thread(call, row)
-            if (refusal := await call.take_lease()) is not None:
-                return refusal
-            return await self._resume(call, row, verdict)
+        async def work(call: Call[S]) -> RunResult[S]:
+            return await self._resume(call, wake, boundary, now)
 
-    async def _resume(self, call: Call[S], row: Row, start: Position) -> RunResult[S]:
-        loaded = row.checkpoint
+        return await self._perform(thread_id, options, RunMode.RESUME, work)
+
+    async def _resume(
+        self, call: Call[S], wake: Wake | None, boundary: str | None, now: datetime | None
+    ) -> RunResult[S]:
+        checks = Preflight(self._engine.graph, call.thread_id)
+        found = await self._found(call, checks)
+        if isinstance(found, Refused):
+            return found
+        row, notes = found
+        instant = instant_text(now or self._engine.clock.now())
+        verdict = checks.resume(row.checkpoint, wake, now=instant, boundary=boundary, notes=notes)
+        if isinstance(verdict, Refused):
+            _begin(call, row.checkpoint, row.checkpoint.next_node)
+            return verdict
+        if isinstance(verdict, EndsHere):
+            _begin(call, row.checkpoint, row.checkpoint.suspended_node)
+            return await time_out_thread(call, Row(row.sequence, verdict.row))
+        _begin(call, verdict.row, verdict.position.node)
+        if (refusal := await call.take_lease()) is not None:
+            return refusal
+        return await self._go_on(call, row, verdict, notes)
+
+    async def _go_on(self, call: Call[S], row: Row, start: GoesOn, notes: Iterable[Note]) -> RunResult[S]:
+        loaded, position = start.row, start.position
         journal = call.journal(carried_metadata(loaded, call.options.metadata), expected=row.sequence)
+        runner = call.runner(journal, notes)
+        runner.run_.notes.answer(start.answers)
         if journal.durable:
-            first = journal.row(
-                Status.RUNNING,
-                loaded.suspended_node,
-                start.node,
-                start.state,
-                hops=start.hops,
-                decision=start.decision,
-            )
+            first = runner.rows.claim(self._engine.graph, loaded, position)
         else:
             first = _stamped(loaded, instant_text(self._engine.clock.now()))
         moved = call.refuse(
@@ -280,30 +325,62 @@ class Threads(Generic[S]):
             f"checkpoint for thread '{call.thread_id}' changed before it could be resumed: "
             "another resume or end got there first",
         )
-        return await call.runner(journal).run(start, first=first, moved=moved)
+        return await runner.run(position, first=first, moved=moved, begun=start.resumed)
 
-    async def _recover(self, call: Call[S], row: Row, start: Position) -> RunResult[S]:
-        loaded = row.checkpoint
+    async def _recover(self, call: Call[S]) -> RunResult[S]:
+        checks = Preflight(self._engine.graph, call.thread_id)
+        if (refusal := checks.durable()) is not None:
+            return refusal
+        row = await self._loaded(call, checks)
+        if isinstance(row, Refused):
+            return row
+        _begin(call, row.checkpoint, row.checkpoint.next_node)
+        start = checks.recover(row.checkpoint)
+        if isinstance(start, Refused):
+            return start
+        if (refusal := await call.claim_running()) is not None:
+            return refusal
+        # After the lease is taken: the run that died may have kept results until then.
+        notes = await call.notes(row)
+        if isinstance(notes, Refused):
+            return notes
+        loaded, times = start.row, recoveries_of(start.row) + 1
         journal = call.journal(
             carried_metadata(loaded, call.options.metadata),
             expected=row.sequence,
             carried=carried_marks(loaded),
         )
-        claim = journal.row(
-            Status.RUNNING,
-            loaded.suspended_node,
-            start.node,
-            start.state,
-            hops=start.hops,
-            decision=start.decision,
-            extra={RECOVERIES: str(recoveries_of(loaded) + 1)},
-        )
+        runner = call.runner(journal, notes)
+        claim = runner.rows.claim(self._engine.graph, loaded, start.position, extra={RECOVERIES: str(times)})
         moved = call.refuse(
             RefusalCode.LOST_RACE,
             f"thread '{call.thread_id}' changed before it could be recovered: "
             "its run went on, or another recovery got there first",
         )
-        return await call.runner(journal).run(start, first=claim, moved=moved)
+        at = tuple(level.next_node or "" for level in loaded.levels())
+        return await runner.run(start.position, first=claim, moved=moved, begun=Recovered(at, times))
+
+    async def _found(self, call: Call[S], checks: Preflight[S]) -> tuple[Row, tuple[Note, ...]] | Refused:
+        """The thread's latest row and what stands beside it."""
+        row = await self._loaded(call, checks)
+        if isinstance(row, Refused):
+            return row
+        notes = await call.notes(row)
+        return notes if isinstance(notes, Refused) else (row, notes)
+
+    async def _loaded(self, call: Call[S], checks: Preflight[S]) -> Row | Refused:
+        loaded = await call.load()
+        if isinstance(loaded, Refused):
+            return loaded
+        row = checks.found(loaded, call.options.expected_sequence)
+        if isinstance(row, Refused):
+            call.record.started("", call.options.metadata)
+        return row
+
+
+def _begin(call: Call[Any], row: Checkpoint, node: str | None) -> None:
+    """Tell that the run starts, with what the thread carries and the call adds."""
+    call.record.started(node or "", carried_metadata(row, call.options.metadata))
 
 
 def _moved(call: Call[S]) -> Refused:

@@ -1,89 +1,129 @@
-"""What a graph must keep to be compiled: single rules first, then its structure.
+"""The single rules that a graph must keep to be compiled, each in its turn.
 
-A broken rule is a `CompilationFailed` with the first message in a fixed order; the structure
-is judged as a whole, every fault a `Problem`, from names and edges alone. Knows no handler
-and no builder. Messages are the format's own wherever it has one.
+A broken rule is a `CompilationFailed` with the first message in a fixed order; what is wrong
+with the whole is `structure`'s. Knows no builder. Messages are the format's own wherever it
+has one.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from .composites import Composite, Group, Map, Subgraph
 from .errors import CompilationFailed
+from .handler import is_async
+from .interrupts import has_node
 from .node import EventWait, NodeMode, TimerWait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from .compiled import CompiledGraph
+    from .composites import FanOut
     from .node import Boundary, NodeSpec
     from .retry import Backoff
 
 S = TypeVar("S")
 
 
-class ProblemKind(StrEnum):
-    """What is wrong in a graph's structure."""
-
-    MISSING_ENTRY_POINT = "MissingEntryPoint"
-    DANGLING_EDGE = "DanglingEdge"
-    ORPHAN_NODE = "OrphanNode"
-    UNGUARDED_CYCLE = "UnguardedCycle"
+def check_hops(max_node_hops: int | None) -> None:
+    """A limit lets one node run at least."""
+    if max_node_hops is not None and max_node_hops < 1:
+        raise CompilationFailed("max_node_hops must be at least 1")
 
 
-_CODES = {
-    ProblemKind.MISSING_ENTRY_POINT: "STRATA_ERR_MISSING_ENTRY",
-    ProblemKind.DANGLING_EDGE: "STRATA_ERR_DANGLING_EDGE",
-    ProblemKind.ORPHAN_NODE: "STRATA_ERR_ORPHAN",
-    ProblemKind.UNGUARDED_CYCLE: "STRATA_ERR_UNGUARDED_CYCLE",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One fault of a graph's structure; `related` is the edge's other end, where there is one."""
-
-    kind: ProblemKind
-    node: str
-    message: str
-    related: str | None = None
-
-    @property
-    def code(self) -> str:
-        """The format's stable code of this kind of fault."""
-        return _CODES[self.kind]
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """An edge by its ends; guarded edges have a condition, or are a node's route out of trouble."""
-
-    start: str
-    end: str
-    guarded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Structure:
-    """A graph by its names: nodes as declared, edges as inserted, routes after them."""
-
-    entry: str
-    nodes: Sequence[str]
-    links: Sequence[Link]
-
-
-def check_identity(graph_id: str | None, version: str | None) -> None:
-    """A version needs an ID, and neither may be blank."""
+def check_identity(graph_id: str | None, version: str | None, *, migrates: bool) -> None:
+    """A version and a migration need an ID, and none may be blank."""
     if version is not None and graph_id is None:
         raise CompilationFailed("graph_version needs a graph_id")
+    if migrates and graph_id is None:
+        raise CompilationFailed("a migration needs a graph_id")
     if graph_id is not None and not graph_id.strip():
         raise CompilationFailed("graph_id must not be blank")
     if version is not None and not version.strip():
         raise CompilationFailed("graph_version must not be blank")
+
+
+def check_groups(groups: Mapping[str, Group[Any]]) -> None:
+    """Groups have branches, each by a name of its own, and limits that let them run."""
+    for name, group in groups.items():
+        owner = f"parallel group '{name}'"
+        if not group.branches:
+            raise CompilationFailed(f"{owner} has no branches")
+        seen = set[str]()
+        for branch in group.branches:
+            if branch.name in seen:
+                raise CompilationFailed(f"{owner} has more than one branch named '{branch.name}'")
+            if not branch.name or "/" in branch.name:
+                raise CompilationFailed(f"{owner} has a branch named '{branch.name}', which is no name")
+            seen.add(branch.name)
+        _check_fan_out(owner, group.fan_out, "branch")
+
+
+def check_maps(maps: Mapping[str, Map[Any]]) -> None:
+    """Maps have limits that let them run, and items that can't freeze."""
+    for name, map_ in maps.items():
+        owner = f"map '{name}'"
+        _check_fan_out(owner, map_.fan_out, "item")
+        if map_.max_items is not None and map_.max_items < 1:
+            raise CompilationFailed(f"{owner} has a max_items of {map_.max_items}; it must be at least 1")
+        where = next(_freezing(map_.child, ""), None)
+        if where is not None:
+            raise CompilationFailed(f"{owner} runs a graph with {where}; a map item can't freeze")
+
+
+def _freezing(graph: CompiledGraph[Any], prefix: str) -> Iterator[str]:
+    """Where an item would freeze, in node order."""
+    for name in graph.names:
+        path = prefix + name
+        if name in graph.boundaries:
+            yield f"an interrupt boundary at '{path}'"
+        if name in graph.waits:
+            yield f"a wait at '{path}'"
+        if name in graph.interrupt_before or name in graph.interrupt_after:
+            yield f"a static interrupt at '{path}'"
+        composite = graph.composites.get(name)
+        if isinstance(composite, (Map, Subgraph)):
+            yield from _freezing(composite.child, f"{path}/")
+
+
+def check_reductions(composites: Mapping[str, Composite[Any]]) -> None:
+    """A group or a map says in one way what becomes of its results, by plain functions."""
+    for name, composite in composites.items():
+        for what, function in _functions(composite):
+            if is_async(function):
+                raise CompilationFailed(f"'{name}' has an async {what}: make it a plain function")
+        if isinstance(composite, Subgraph):
+            continue
+        fan_out = composite.fan_out
+        if (fan_out.reduce is None) == (fan_out.reduce_outcomes is None):
+            raise CompilationFailed(f"'{name}' takes either a reduce or a reduce_outcomes, and exactly one")
+
+
+def _functions(composite: Composite[Any]) -> Iterator[tuple[str, Callable[..., object] | None]]:
+    match composite:
+        case Group():
+            pass
+        case Map():
+            yield from (("items", composite.items), ("key", composite.key), ("input", composite.input))
+        case Subgraph():
+            yield from (("input", composite.input), ("output", composite.output))
+            return
+    fan_out = composite.fan_out
+    yield from (("reduce", fan_out.reduce), ("reduce_outcomes", fan_out.reduce_outcomes))
+    yield "match", fan_out.join.matches
+
+
+def check_interrupts(
+    nodes: AbstractSet[str], composites: Mapping[str, Composite[Any]], paths: AbstractSet[str]
+) -> None:
+    """Static interrupts name nodes that there are, of this level or inside its subgraphs."""
+    for path in sorted(paths):
+        if not has_node(nodes, composites, path):
+            raise CompilationFailed(f"the graph is to be interrupted at '{path}', and has no such node")
 
 
 def check_waits(waits: Mapping[str, EventWait | TimerWait[S]], boundaries: AbstractSet[str]) -> None:
@@ -139,21 +179,42 @@ def check_timeouts(nodes: Mapping[str, NodeSpec[S]]) -> None:
             )
 
 
+def check_metadata(
+    metadata: Mapping[str, Mapping[str, str]], composites: Mapping[str, Composite[Any]]
+) -> None:
+    """Keys of nodes' and branches' metadata are the author's own."""
+    owners = [(f"node '{name}'", metadata[name]) for name in sorted(metadata)]
+    for name, composite in composites.items():
+        if isinstance(composite, Group):
+            owners += [
+                (f"branch '{branch}' of parallel group '{name}'", keys)
+                for branch, keys in composite.branch_metadata.items()
+            ]
+    for owner, keys in owners:
+        for key in keys:
+            if not key:
+                raise CompilationFailed(f"metadata on {owner} has an empty key")
+            if key.startswith("strata."):
+                raise CompilationFailed(f"metadata key '{key}' on {owner} is reserved")
+
+
 def check_ways_on(waits: AbstractSet[str], starts: AbstractSet[str]) -> None:
     """Every wait has an edge: what answers it has to lead somewhere."""
     for name in sorted(waits - starts, key=str.encode):
         raise CompilationFailed(f"'{name}' is a wait node with no way on: add an edge from it")
 
 
-def structural_problems(structure: Structure) -> tuple[Problem, ...]:
-    """Every fault of the structure: edges, then nodes out of reach, then unguarded cycles.
+def _check_fan_out(owner: str, fan_out: FanOut, one: str) -> None:
+    most, timeout = fan_out.max_concurrency, fan_out.timeout
+    if most is not None and most < 1:
+        raise CompilationFailed(f"{owner} has a max_concurrency of {most}; it must be at least 1")
+    if timeout is not None and not 0 < timeout < math.inf:
+        amount = "zero" if timeout == 0 else f"{timeout} s"
+        raise CompilationFailed(f"{owner} has {_a(one)} timeout of {amount}; it must be greater than zero")
 
-    A missing entry point is the only one told, because all reach hangs on it.
-    """
-    if structure.entry not in structure.nodes:
-        message = f"Entry point node '{structure.entry}' does not exist in the graph definition."
-        return (Problem(ProblemKind.MISSING_ENTRY_POINT, structure.entry, message),)
-    return (*_dangling(structure), *_orphans(structure), *_unguarded_cycles(structure))
+
+def _a(one: str) -> str:
+    return f"an {one}" if one == "item" else f"a {one}"
 
 
 def _check_duration(what: str, duration: timedelta | None) -> None:
@@ -185,68 +246,3 @@ def _check_backoff(owner: str, backoff: Backoff) -> None:
         raise CompilationFailed(
             f"{owner} has a backoff whose max ({most} ms) is below its initial delay ({first} ms)"
         )
-
-
-def _dangling(structure: Structure) -> Iterator[Problem]:
-    nodes = frozenset(structure.nodes)
-    for link in structure.links:
-        edge = f"Edge '{link.start}' -> '{link.end}'"
-        match link.start in nodes, link.end in nodes:
-            case True, True:
-                continue
-            case True, False:
-                message = f"{edge} points at '{link.end}', which is not a node in the graph."
-            case False, True:
-                message = f"{edge} starts at '{link.start}', which is not a node in the graph."
-            case _:
-                ends = f"'{link.start}' and '{link.end}'"
-                message = f"{edge} connects {ends}, neither of which is a node in the graph."
-        yield Problem(ProblemKind.DANGLING_EDGE, link.start, message, link.end)
-
-
-def _orphans(structure: Structure) -> Iterator[Problem]:
-    ways = _ways(structure, structure.links)
-    reached = {structure.entry}
-    frontier = [structure.entry]
-    while frontier:
-        for name in ways[frontier.pop()]:
-            if name not in reached:
-                reached.add(name)
-                frontier.append(name)
-    for name in structure.nodes:
-        if name not in reached:
-            message = f"Node '{name}' is isolated and unreachable from the entry point '{structure.entry}'."
-            yield Problem(ProblemKind.ORPHAN_NODE, name, message)
-
-
-def _unguarded_cycles(structure: Structure) -> Iterator[Problem]:
-    """One fault for each edge that leads back to a node on the way to it."""
-    ways = _ways(structure, [link for link in structure.links if not link.guarded])
-    seen: set[str] = set()
-    for root in structure.nodes:
-        if root in seen:
-            continue
-        seen.add(root)
-        path = {root: iter(ways[root])}  # the way down to the current node, outermost first
-        while path:
-            name = next(reversed(path))
-            end = next(path[name], None)
-            if end is None:
-                del path[name]
-            elif end in path:
-                message = (
-                    f"Unguarded cycle detected between '{name}' and '{end}'. "
-                    "Add a guarded/conditional edge to protect this loop."
-                )
-                yield Problem(ProblemKind.UNGUARDED_CYCLE, name, message, end)
-            elif end not in seen:
-                seen.add(end)
-                path[end] = iter(ways[end])
-
-
-def _ways(structure: Structure, links: Sequence[Link]) -> dict[str, list[str]]:
-    ways: dict[str, list[str]] = {name: [] for name in structure.nodes}
-    for link in links:
-        if link.start in ways and link.end in ways:
-            ways[link.start].append(link.end)
-    return ways

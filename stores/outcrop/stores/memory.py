@@ -24,18 +24,19 @@ from .leases import (
     ttl_milliseconds,
 )
 from .matching import matcher
+from .notes import by_sequence, check_notes
 from .port import EMPTY_LOG, Acquired, AcquireResult, Held, LeaseLost, NotLatest, Saved, SaveResult
 from .query import check_limit, check_query, page_of_log, page_of_threads, summary_of
 from .record import Checkpoint, Lease, Row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime, timedelta
 
     from .port import LeaseStore, Store
     from .query import LogPage, ThreadPage, ThreadQuery
-    from .record import ThreadState
+    from .record import Note, NoteKind, ThreadState
 
 
 _Entry: TypeAlias = "tuple[Checkpoint, Mapping[str, str] | None]"
@@ -57,6 +58,7 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._logs: dict[str, list[_Entry]] = {}
         self._leases: dict[str, _LeaseRecord] = {}
+        self._notes: dict[str, dict[int, dict[tuple[NoteKind, str], Note]]] = {}
 
     async def save(
         self,
@@ -65,8 +67,10 @@ class MemoryStore:
         expected: int | None = None,
         lease: Lease | None = None,
         release: bool = False,
+        notes: Sequence[Note] = (),
     ) -> SaveResult:
         check_lease_of(checkpoint, lease, release=release)
+        check_notes(checkpoint.thread_id, notes)
         entry = _entry(checkpoint)
         with self._lock:
             record = None if lease is None else self._record_of(lease)
@@ -82,7 +86,41 @@ class MemoryStore:
                 log.append(entry)
             if release and record is not None:
                 record.owner = None
+            if notes:
+                self._put(checkpoint.thread_id, sequence, notes)
             return Saved(sequence)
+
+    async def add_notes(
+        self, beside: Row, notes: Sequence[Note], *, lease: Lease | None = None
+    ) -> SaveResult:
+        check_lease_of(beside.checkpoint, lease, release=False)
+        thread_id = beside.checkpoint.thread_id
+        check_notes(thread_id, notes)
+        with self._lock:
+            if lease is not None and self._record_of(lease) is None:
+                return LeaseLost()
+            if len(self._logs.get(thread_id, ())) != beside.sequence + 1 or not self._has(beside):
+                return NotLatest()
+            self._put(thread_id, beside.sequence, notes)
+            return Saved(beside.sequence)
+
+    async def get_notes(self, rows: Sequence[Row]) -> Mapping[int, tuple[Note, ...]]:
+        found: list[tuple[int, str, str, str]] = []
+        with self._lock:
+            for row in rows:
+                if not self._has(row):
+                    continue
+                beside = self._notes.get(row.checkpoint.thread_id, {}).get(row.sequence, {})
+                found.extend((row.sequence, note.kind, note.path, note.value) for note in beside.values())
+        return by_sequence(found)
+
+    def _has(self, row: Row) -> bool:
+        log = self._logs.get(row.checkpoint.thread_id, [])
+        return 0 <= row.sequence < len(log) and log[row.sequence][0].created_at == row.checkpoint.created_at
+
+    def _put(self, thread_id: str, sequence: int, notes: Sequence[Note]) -> None:
+        beside = self._notes.setdefault(thread_id, {}).setdefault(sequence, {})
+        beside.update({(note.kind, note.path): note for note in notes})
 
     async def load(self, thread_id: str) -> Row | None:
         with self._lock:
@@ -165,6 +203,7 @@ class MemoryStore:
             for _, thread_id in old:
                 del self._logs[thread_id]
                 self._leases.pop(thread_id, None)
+                self._notes.pop(thread_id, None)
             return len(old)
 
     async def close(self) -> None:

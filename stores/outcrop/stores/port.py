@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractAsyncContextManager
     from datetime import datetime, timedelta
 
     from .query import LogPage, ThreadPage, ThreadQuery
-    from .record import Checkpoint, Lease, Row, ThreadState
+    from .record import Checkpoint, Lease, Note, Row, ThreadState
 
 EMPTY_LOG = -1
 """The sequence that a thread's first row follows."""
@@ -70,19 +71,49 @@ class CheckpointStore(Protocol):
         expected: int | None = None,
         lease: Lease | None = None,
         release: bool = False,
+        notes: Sequence[Note] = (),
     ) -> SaveResult:
         """Append `checkpoint` to its thread's log, in one atomic step.
 
         `expected` makes it conditional: the latest sequence must equal it (`EMPTY_LOG`
         for none). `lease` fences it: the lease's token must be the thread's latest;
         expiry doesn't matter. A lost lease is reported before a moved log. `release` frees
-        the thread in the same step, if the row is appended. Raises `InvalidRequest` when
-        the lease is for another thread, or `release` has none.
+        the thread in the same step, if the row is appended, and `notes` are put beside the
+        row in it. Raises `InvalidRequest` when the lease is for another thread, or `release`
+        has none.
         """
         ...
 
     async def load(self, thread_id: str) -> Row | None:
         """The thread's latest row, or None for an unknown thread."""
+        ...
+
+
+class NoteStore(Protocol):
+    """What stands beside rows, in tables or keys of our own; purged and copied with its thread."""
+
+    async def add_notes(
+        self, beside: Row, notes: Sequence[Note], *, lease: Lease | None = None
+    ) -> SaveResult:
+        """Put notes beside a thread's latest row, over those of the same kind and path.
+
+        The last of equals counts.
+
+        One atomic step, fenced and conditional like a save: nothing is written, and
+        `LeaseLost` or `NotLatest` returned, when the lease's token isn't the thread's latest
+        or `beside` isn't the latest row. `Saved` has the row's own sequence. A row is told from
+        another at its place by its `created_at`. Raises `InvalidRequest` for a note that the
+        store can't hold.
+        """
+        ...
+
+    async def get_notes(self, rows: Sequence[Row]) -> Mapping[int, tuple[Note, ...]]:
+        """The notes beside these rows of one thread, by sequence; rows without any are left out.
+
+        Sorted by kind and path. A note belongs to the very row that it was put beside: one of
+        another log by the same thread ID (purged since by an engine that knows no notes) is
+        never returned.
+        """
         ...
 
 
@@ -162,7 +193,7 @@ class CheckpointRetention(Protocol):
         ...
 
 
-class Store(CheckpointStore, LeaseStore, CheckpointQuery, CheckpointRetention, Protocol):
+class Store(CheckpointStore, NoteStore, LeaseStore, CheckpointQuery, CheckpointRetention, Protocol):
     """All that the worker needs of one store."""
 
     async def close(self) -> None:

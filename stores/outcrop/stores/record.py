@@ -139,6 +139,28 @@ class Row:
     checkpoint: Checkpoint
 
 
+class NoteKind(StrEnum):
+    """What a note beside a row holds."""
+
+    ANSWER = "answer"  # what the node at `path` has been answered so far
+    FINISHED = "finished"  # the result of the branch or item at `path`
+    PARENT = "parent"  # the sequence of the row that this one hangs on; `path` is empty
+    QUESTION = "question"  # what the node at `path` asks
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something of ours that belongs to one row and is no part of the format.
+
+    A row has one note at most of a kind and a path (`Work/Ask`, `checks/score`). `value` is
+    JSON text. Other engines of the format neither see notes nor carry them on.
+    """
+
+    kind: NoteKind
+    path: str
+    value: str
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A claim on a thread: `token` fences saves, `expires_at` is on the store's clock."""

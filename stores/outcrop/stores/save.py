@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .record import Checkpoint, Lease
+    from collections.abc import Sequence
+
+    from .record import Checkpoint, Lease, Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class Save:
     expected: int | None = None
     lease: Lease | None = None
     release: bool = False
+    notes: Sequence[Note] = ()
 
     @property
     def token(self) -> int | None:

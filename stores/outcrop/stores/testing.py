@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime, timedelta
 
     from .port import AcquireResult, LeaseStore, SaveResult, Store
     from .query import LogPage, ThreadPage, ThreadQuery
-    from .record import Checkpoint, Lease, Row, ThreadState
+    from .record import Checkpoint, Lease, Note, Row, ThreadState
 
 T = TypeVar("T")
 
@@ -92,10 +92,22 @@ class FailingStore(FailingLeases):
         expected: int | None = None,
         lease: Lease | None = None,
         release: bool = False,
+        notes: Sequence[Note] = (),
     ) -> SaveResult:
         return await self.faults.run(
-            "save", lambda: self._store.save(checkpoint, expected=expected, lease=lease, release=release)
+            "save",
+            lambda: self._store.save(
+                checkpoint, expected=expected, lease=lease, release=release, notes=notes
+            ),
         )
+
+    async def add_notes(
+        self, beside: Row, notes: Sequence[Note], *, lease: Lease | None = None
+    ) -> SaveResult:
+        return await self.faults.run("add_notes", lambda: self._store.add_notes(beside, notes, lease=lease))
+
+    async def get_notes(self, rows: Sequence[Row]) -> Mapping[int, tuple[Note, ...]]:
+        return await self.faults.run("get_notes", lambda: self._store.get_notes(rows))
 
     async def load(self, thread_id: str) -> Row | None:
         return await self.faults.run("load", lambda: self._store.load(thread_id))

@@ -10,7 +10,7 @@ import pytest
 from outcrop.engine import Answer, RefusalCode, Refused
 from outcrop.engine.driven import skip_reason
 from outcrop.engine.position import Position
-from outcrop.engine.preflight import EndsHere, Preflight
+from outcrop.engine.preflight import EndsHere, GoesOn, Preflight
 from outcrop.engine.recovery import still_dead
 from outcrop.engine.waits import EventWake, HumanWake, Wake
 from outcrop.stores.record import Checkpoint, Status, Wait, WaitKind
@@ -62,12 +62,12 @@ def expected(status: Status, wait: str, verb: str) -> object:
     if status in REFUSED_BY_STATUS:
         return REFUSED_BY_STATUS[status]
     if status is not Status.INTERRUPTED:
-        return {"resume": Position, "signal": RefusalCode.NOT_WAITING, "wake": RefusalCode.NOT_DUE}[verb]
+        return {"resume": GoesOn, "signal": RefusalCode.NOT_WAITING, "wake": RefusalCode.NOT_DUE}[verb]
     if verb == "resume":
-        return Position if wait in ("none", "human") else RefusalCode.NOT_WAITING
+        return GoesOn if wait in ("none", "human") else RefusalCode.NOT_WAITING
     if verb == "signal":
-        return Position if wait == "event" else RefusalCode.NOT_WAITING
-    return {"human": EndsHere, "event": Position, "timer": Position}.get(wait, RefusalCode.NOT_DUE)
+        return GoesOn if wait == "event" else RefusalCode.NOT_WAITING
+    return {"human": EndsHere, "event": GoesOn, "timer": GoesOn}.get(wait, RefusalCode.NOT_DUE)
 
 
 @pytest.mark.parametrize(("status", "wait", "verb"), list(product(Status, WAITS, VERBS)))
@@ -90,7 +90,8 @@ def test_a_stamped_row_takes_no_verb(status: Status, verb: str) -> None:
 def test_only_running_rows_recover(status: Status) -> None:
     verdict = preflight().recover(row(status))
     if status is Status.RUNNING:
-        assert verdict == Position(node="plain", state="{}", is_recovery=True)
+        assert isinstance(verdict, GoesOn)
+        assert verdict.position == Position(node="plain", state="{}", is_recovery=True)
     else:
         assert isinstance(verdict, Refused)
         assert verdict.code is RefusalCode.NOT_RUNNING

@@ -11,13 +11,13 @@ Bind it to a store in a test module of your own:
 
 from __future__ import annotations
 
-from . import append, conditional, fenced, leases, log, query, records, retention
+from . import append, conditional, fenced, leases, log, notes, query, records, retention
 from .case import Binding, Case
 from .samples import SHAPES, sample
 
 CASES: tuple[Case, ...] = tuple(
     case
-    for module in (append, conditional, fenced, leases, log, query, records, retention)
+    for module in (append, conditional, fenced, leases, log, notes, query, records, retention)
     for case in module.capability.cases
 )
 """Every behaviour, by capability."""

@@ -13,6 +13,7 @@ import orjson
 
 from outcrop.stores.columns import to_parameters
 from outcrop.stores.errors import InvalidRequest
+from outcrop.stores.notes import named
 
 from .numbers import with_fixed_floats
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from outcrop.stores.encoding import Stored
+    from outcrop.stores.record import Note
     from outcrop.stores.save import Save
 
 _JSON: Final = ("frozen_state", "metadata", "nested", "decision", "wait")
@@ -60,6 +62,30 @@ def to_arrays(
     placed = [(at, name, content) for at, of_row in enumerate(blobs, 1) for name, content in of_row.items()]
     places, names, contents = ([blob[at] for blob in placed] for at in range(3))
     return (*columns, places, names, contents)
+
+
+def to_note_arrays(thread_id: str, notes: Sequence[Note]) -> tuple[list[str], list[str], list[str]]:
+    """Notes as kinds, paths and values, of equals the last; raises `InvalidRequest`."""
+    for note in notes:
+        for name, text in (("path", note.path), ("value", note.value)):
+            if "\0" in text:
+                raise InvalidRequest(
+                    f"{named(thread_id, note)} has a NUL in its {name}, and Postgres can't hold one"
+                )
+    last = {(note.kind, note.path): note.value for note in notes}
+    return [kind.value for kind, _ in last], [path for _, path in last], list(last.values())
+
+
+def to_placed_note_arrays(saves: Sequence[Save]) -> tuple[list[int], list[str], list[str], list[str]]:
+    """The notes of rows in order, each with its row's number (from 1), as `outcrop_save_noted` takes them."""
+    places: list[int] = []
+    columns: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for at, save in enumerate(saves, 1):
+        of_row = to_note_arrays(save.checkpoint.thread_id, save.notes)
+        places += [at] * len(of_row[0])
+        for column, values in zip(columns, of_row, strict=True):
+            column.extend(values)
+    return (places, *columns)
 
 
 def has_escaped_nul(text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from outcrop.stores.diagnosis import Diagnosis, look_at_clock
 
 from .database import Access, Database
-from .migrate import CHECKPOINTS, FUNCTIONS, versions
+from .migrate import CHECKPOINTS, OURS, versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::FLOAT8"
-_COMPONENTS = (CHECKPOINTS, FUNCTIONS)
+_COMPONENTS = (CHECKPOINTS, OURS)
 
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "table": (
@@ -23,6 +23,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
         "checkpoint_threads",
         "checkpoint_leases",
         "checkpoint_blobs",
+        "outcrop_notes",
     ),
     "index": (
         "checkpoint_threads_by_state",
@@ -37,8 +38,12 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
         "outcrop_lock_threads",
         "outcrop_append",
         "outcrop_save",
+        "outcrop_put_notes",
+        "outcrop_save_noted",
+        "outcrop_add_notes",
         "outcrop_acquire_lease",
         "outcrop_purge_thread",
+        "outcrop_purge_left_notes",
     ),
 }
 _PRESENT: Final = {

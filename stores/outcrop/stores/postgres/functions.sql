@@ -1,4 +1,4 @@
--- This build's own functions beside the shared tables: a save, an acquisition and a purge in
+-- This build's own functions beside the shared tables: a save, notes, an acquisition and a purge in
 -- one round trip each. They do under a thread's lock what the other engines of the format do
 -- in a transaction of several statements, and take the same lock.
 --
@@ -124,6 +124,79 @@ BEGIN
 END;
 $$;
 
+-- Puts notes beside a row of a thread whose lock is held; `created` is the row's.
+-- name: put_notes
+CREATE OR REPLACE FUNCTION outcrop_put_notes(
+    thread TEXT, place BIGINT, created TEXT, kinds TEXT[], paths TEXT[], texts TEXT[]
+) RETURNS VOID LANGUAGE sql VOLATILE AS $$
+    INSERT INTO outcrop_notes (thread_id, sequence, kind, path, created_at, value)
+    SELECT thread, place, note.kind, note.path, created, note.value
+    FROM unnest(kinds, paths, texts) AS note (kind, path, value)
+    ON CONFLICT (thread_id, sequence, kind, path)
+    DO UPDATE SET created_at = excluded.created_at, value = excluded.value;
+$$;
+
+-- Appends rows as `outcrop_save` does, with their notes, which name their rows by `note_rows` (from 1).
+-- name: save_noted
+CREATE OR REPLACE FUNCTION outcrop_save_noted(
+    threads TEXT[], schema_versions TEXT[], statuses TEXT[], suspended_nodes TEXT[], next_nodes TEXT[],
+    states JSONB[], metadata_objects JSONB[], created TEXT[], resumed TEXT[], nested_rows JSONB[],
+    decisions JSONB[], waits JSONB[], wakes TEXT[], graph_ids TEXT[], graph_versions TEXT[],
+    expected_ends BIGINT[], lease_tokens BIGINT[], releases BOOLEAN[],
+    base_sequences BIGINT[], base_tokens TEXT[],
+    blob_rows INTEGER[], blob_hashes TEXT[], blob_contents BYTEA[],
+    note_rows INTEGER[], note_kinds TEXT[], note_paths TEXT[], note_values TEXT[]
+) RETURNS BIGINT[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    verdicts BIGINT[];
+    this RECORD;
+BEGIN
+    verdicts := outcrop_save(
+        threads, schema_versions, statuses, suspended_nodes, next_nodes, states, metadata_objects,
+        created, resumed, nested_rows, decisions, waits, wakes, graph_ids, graph_versions,
+        expected_ends, lease_tokens, releases, base_sequences, base_tokens,
+        blob_rows, blob_hashes, blob_contents
+    );
+    FOR this IN
+        SELECT note.place, array_agg(note.kind) AS kinds, array_agg(note.path) AS paths,
+               array_agg(note.value) AS texts
+        FROM unnest(note_rows, note_kinds, note_paths, note_values) AS note (place, kind, path, value)
+        WHERE verdicts[note.place] >= 0 GROUP BY note.place
+    LOOP
+        PERFORM outcrop_put_notes(
+            threads[this.place], verdicts[this.place], created[this.place], this.kinds, this.paths, this.texts
+        );
+    END LOOP;
+    RETURN verdicts;
+END;
+$$;
+
+-- Puts notes beside a thread's latest row, if that is the one told by sequence and time. Returns what
+-- `outcrop_append` does.
+-- name: add_notes
+CREATE OR REPLACE FUNCTION outcrop_add_notes(
+    thread TEXT, place BIGINT, created TEXT, lease_token BIGINT,
+    kinds TEXT[], paths TEXT[], texts TEXT[]
+) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    latest RECORD;
+BEGIN
+    PERFORM outcrop_lock_threads(ARRAY[thread]);
+    IF lease_token IS NOT NULL AND NOT EXISTS (
+        SELECT FROM checkpoint_leases AS l WHERE l.thread_id = thread AND l.token = lease_token
+    ) THEN
+        RETURN -2;
+    END IF;
+    SELECT c.sequence, c.created_at INTO latest
+    FROM checkpoints AS c WHERE c.thread_id = thread ORDER BY c.sequence DESC LIMIT 1;
+    IF (latest.sequence, latest.created_at) IS DISTINCT FROM (place, created) THEN
+        RETURN -1;
+    END IF;
+    PERFORM outcrop_put_notes(thread, place, created, kinds, paths, texts);
+    RETURN place;
+END;
+$$;
+
 -- Takes the thread's lease with the next token, unless somebody holds it or the log doesn't end
 -- at `expected_end`. The times are Unix milliseconds.
 -- name: acquire_lease
@@ -181,6 +254,18 @@ BEGIN
     DELETE FROM checkpoints AS c WHERE c.thread_id = thread;
     DELETE FROM checkpoint_leases AS l WHERE l.thread_id = thread;
     DELETE FROM checkpoint_blobs AS b WHERE b.thread_id = thread;
+    DELETE FROM outcrop_notes AS n WHERE n.thread_id = thread;
     RETURN TRUE;
+END;
+$$;
+
+-- Deletes the notes of a thread that another engine purged, if it hasn't begun anew.
+-- name: purge_left_notes
+CREATE OR REPLACE FUNCTION outcrop_purge_left_notes(thread TEXT) RETURNS VOID
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM outcrop_lock_threads(ARRAY[thread]);
+    DELETE FROM outcrop_notes AS n
+    WHERE n.thread_id = thread AND NOT EXISTS (SELECT FROM checkpoints AS c WHERE c.thread_id = thread);
 END;
 $$;

@@ -115,7 +115,8 @@ async def _baseline(session: Session) -> None:
     await _run(session, "leases")
 
 
-async def _upgrade_functions(session: Session, found: int) -> None:  # noqa: ARG001 - every version replaces them
+async def _upgrade_ours(session: Session, found: int) -> None:  # noqa: ARG001 - every version brings them all
+    await _run(session, "notes")
     for statement in _FUNCTIONS.values():
         await session.execute(statement)
 
@@ -139,4 +140,5 @@ async def _has_column(session: Session, table: str, column: str) -> bool:
 
 
 CHECKPOINTS: Final = Component("checkpoints", 2, _upgrade_checkpoints)
-FUNCTIONS: Final = Component("outcrop", 1, _upgrade_functions)
+OURS: Final = Component("outcrop", 2, _upgrade_ours)
+"""What no other engine has: the notes, and the functions."""

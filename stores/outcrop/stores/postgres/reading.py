@@ -13,13 +13,14 @@ import orjson
 from outcrop.stores.blobs import filled
 from outcrop.stores.columns import from_columns
 from outcrop.stores.deltas import blob_hashes, depth_of, fill, unfold
+from outcrop.stores.notes import by_sequence
 from outcrop.stores.port import EMPTY_LOG
 from outcrop.stores.query import check_limit, page_of_log
 
 from .leases import SQL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import asyncpg
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from outcrop.stores.deltas import Unfolded
     from outcrop.stores.encoding import Encoder
     from outcrop.stores.query import LogPage
-    from outcrop.stores.record import Row
+    from outcrop.stores.record import Note, Row
 
     from .database import Database
     from .session import Session
@@ -60,6 +61,22 @@ class Reading:
             lambda session: self._read(session, SQL["log"], thread_id, start, limit)
         )
         return page_of_log(tuple(row for _, row in read), limit)
+
+    async def get_notes(self, rows: Sequence[Row]) -> Mapping[int, tuple[Note, ...]]:
+        """The notes beside these rows of one thread."""
+        if not rows:
+            return {}
+        sequences = [row.sequence for row in rows]
+        created = [row.checkpoint.created_at for row in rows]
+        thread_id = rows[0].checkpoint.thread_id
+
+        async def read(session: Session) -> Sequence[asyncpg.Record]:
+            # A database that is only read may be another engine's.
+            if self._database.access.read_only and not await session.value(SQL["has_notes"]):
+                return ()
+            return await session.fetch(SQL["notes"], thread_id, sequences, created)
+
+        return by_sequence(tuple(record) for record in await self._database.run(read))
 
     async def tail(self, thread_id: str, count: int) -> list[Row]:
         """The thread's last rows, oldest first; one attempt."""

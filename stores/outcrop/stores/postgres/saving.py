@@ -18,7 +18,7 @@ from outcrop.stores.group_commit import each_its_own
 from outcrop.stores.port import LeaseLost, NotLatest, Saved
 from outcrop.stores.retries import InDoubt, settled
 
-from .arguments import to_arguments, to_arrays, to_row
+from .arguments import to_arguments, to_arrays, to_note_arrays, to_placed_note_arrays, to_row
 from .classify import Unanswered
 from .leases import SQL
 
@@ -29,13 +29,15 @@ if TYPE_CHECKING:
     from outcrop.stores.encoded_saves import Answer
     from outcrop.stores.encoding import Encoder, Stored
     from outcrop.stores.group_commit import Flushed
-    from outcrop.stores.record import Row
+    from outcrop.stores.port import SaveResult
+    from outcrop.stores.record import Lease, Note, Row
     from outcrop.stores.save import Save
 
     from .database import Database
     from .reading import Reading
 
-_REFUSALS: Final[dict[int, Answer]] = {-1: NotLatest(), -2: LeaseLost(), -3: BaseMoved()}
+_LEASE_LOST: Final = -2
+_REFUSALS: Final[dict[int, Answer]] = {-1: NotLatest(), _LEASE_LOST: LeaseLost(), -3: BaseMoved()}
 
 
 @dataclass(slots=True)
@@ -78,6 +80,14 @@ class Saving:
             flush.answers |= dict.fromkeys(pending, error if len(pending) == 1 else None)
         return [flush.answers[at] for at in range(len(saves))]
 
+    async def add_notes(self, beside: Row, notes: Sequence[Note], lease: Lease | None) -> SaveResult:
+        """Put notes beside a row; what was in doubt is done again, which changes nothing."""
+        row = beside.checkpoint
+        place = (row.thread_id, beside.sequence, row.created_at, None if lease is None else lease.token)
+        arguments = (*place, *to_note_arrays(row.thread_id, notes))
+        verdict = await self._database.run(lambda session: session.value(SQL["add_notes"], *arguments))
+        return LeaseLost() if verdict == _LEASE_LOST else NotLatest() if verdict < 0 else Saved(verdict)
+
     async def _attempt(self, flush: _Flush) -> None:
         if flush.in_doubt:
             await self._settle(flush)
@@ -103,13 +113,16 @@ class Saving:
         rows = [to_row(save, form) for save, form in zip(saves, forms, strict=True)]
         blobs = [form.blobs for form in forms]
         verdicts: list[int]
-        if len(rows) == 1:  # as plain values it takes half the time to pack
+        if any(save.notes for save in saves):
+            noted = (*to_arrays(rows, blobs), *to_placed_note_arrays(saves))
+            verdicts = await self._database.once(lambda session: session.value(SQL["save_noted"], *noted))
+        elif len(rows) == 1:  # as plain values it takes half the time to pack
             one = to_arguments(rows[0], blobs[0])
             verdicts = [await self._database.once(lambda session: session.value(SQL["append"], *one))]
         else:
             many = to_arrays(rows, blobs)
             verdicts = await self._database.once(lambda session: session.value(SQL["save"], *many))
-        return [_REFUSALS[verdict] if verdict < 0 else Saved(verdict) for verdict in verdicts]
+        return [_answer(verdict) for verdict in verdicts]
 
     async def _settle(self, flush: _Flush) -> None:
         """Answer those saves of an attempt whose answer was lost that were committed after all."""
@@ -143,6 +156,10 @@ class Saving:
             lambda session: session.value(SQL["end_backends"], list(backends))
         ):
             raise Unavailable("an earlier attempt's Postgres process doesn't end")
+
+
+def _answer(verdict: int) -> Answer:
+    return _REFUSALS[verdict] if verdict < 0 else Saved(verdict)
 
 
 def _found(saves: Sequence[Save], rows: Sequence[Row]) -> list[Row | None]:

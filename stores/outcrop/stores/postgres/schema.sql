@@ -1,4 +1,4 @@
--- The tables of a checkpoint database, exactly as every engine of the format creates them.
+-- The tables of a checkpoint database, exactly as every engine of the format creates them, and ours.
 -- Each statement has a name; migrate.py decides which of them run. Nothing names a schema:
 -- tables are in the first one of the connection's search_path.
 
@@ -126,4 +126,17 @@ CREATE TABLE IF NOT EXISTS checkpoint_blobs (
     hash      TEXT NOT NULL,
     content   BYTEA NOT NULL,
     PRIMARY KEY (thread_id, hash)
+);
+
+-- What is ours beside rows, see NoteStore. `created_at` is the row's, and tells it from one at the
+-- same place in a later log, since another engine's purge leaves this table alone.
+-- name: notes
+CREATE TABLE IF NOT EXISTS outcrop_notes (
+    thread_id  TEXT NOT NULL,
+    sequence   BIGINT NOT NULL,
+    kind       TEXT NOT NULL,
+    path       TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    value      TEXT NOT NULL,
+    PRIMARY KEY (thread_id, sequence, kind, path)
 );

@@ -1,4 +1,4 @@
--- The statements of the Postgres store. A save, an acquisition and a purge are functions: see
+-- The statements of the Postgres store. A save, notes, an acquisition and a purge are functions: see
 -- functions.sql.
 
 -- name: append
@@ -8,6 +8,23 @@ SELECT outcrop_append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $1
 -- name: save
 SELECT outcrop_save($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
                     $19, $20, $21, $22, $23);
+
+-- name: save_noted
+SELECT outcrop_save_noted($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
+                          $19, $20, $21, $22, $23, $24, $25, $26, $27);
+
+-- name: add_notes
+SELECT outcrop_add_notes($1, $2, $3, $4, $5, $6, $7);
+
+-- The notes of rows, told by their sequences and times of creation.
+-- name: notes
+SELECT n.sequence, n.kind, n.path, n.value
+FROM unnest($2::BIGINT[], $3::TEXT[]) AS wanted (sequence, created_at)
+JOIN outcrop_notes AS n
+  ON n.thread_id = $1 AND n.sequence = wanted.sequence AND n.created_at = wanted.created_at;
+
+-- name: has_notes
+SELECT to_regclass('outcrop_notes') IS NOT NULL;
 
 -- name: wait_for_saves
 SELECT outcrop_lock_threads($1);
@@ -99,3 +116,12 @@ SELECT sequence FROM checkpoint_threads WHERE thread_id = $1;
 
 -- name: purge
 SELECT outcrop_purge_thread($1, $2, $3, $4);
+
+-- Threads that have notes and no rows: another engine purged them.
+-- name: left_notes
+SELECT DISTINCT thread_id FROM outcrop_notes AS n
+WHERE NOT EXISTS (SELECT FROM checkpoint_threads AS h WHERE h.thread_id = n.thread_id COLLATE "C")
+LIMIT $1;
+
+-- name: purge_left_notes
+SELECT outcrop_purge_left_notes($1);

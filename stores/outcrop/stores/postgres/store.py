@@ -14,6 +14,7 @@ from outcrop.stores.encoding import Encoder
 from outcrop.stores.group_commit import GroupCommit
 from outcrop.stores.instants import instant_text
 from outcrop.stores.leases import check_lease_of
+from outcrop.stores.notes import check_notes
 from outcrop.stores.opening import closed_on_failure
 from outcrop.stores.options import DEFAULT_RETRIES
 from outcrop.stores.query import check_limit, check_query, page_of_threads
@@ -22,20 +23,21 @@ from outcrop.stores.save import Save
 from .database import ANSWER_TIMEOUT, Access, Database
 from .leases import SQL, PostgresLeases
 from .listing import listing
-from .migrate import CHECKPOINTS, FUNCTIONS, check_readable, migrate
+from .migrate import CHECKPOINTS, OURS, check_readable, migrate
 from .reading import Reading
 from .saving import Saving
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime, timedelta
 
     from outcrop.stores.options import DeltaOptions, GroupCommitOptions, OffloadOptions, RetryOptions
     from outcrop.stores.port import SaveResult, Store
     from outcrop.stores.query import LogPage, ThreadPage, ThreadQuery
-    from outcrop.stores.record import Checkpoint, Lease, Row, ThreadState
+    from outcrop.stores.record import Checkpoint, Lease, Note, Row, ThreadState
 
-_COMPONENTS = (CHECKPOINTS, FUNCTIONS)
+_COMPONENTS = (CHECKPOINTS, OURS)
 
 
 class PostgresStore(PostgresLeases):
@@ -54,11 +56,11 @@ class PostgresStore(PostgresLeases):
         self._blobs = None if folder is None else FileBlobStore(folder)
         self._encoder = Encoder(deltas, offload)
         self._rows = Reading(self._database, self._encoder, self._blobs)
-        saving = Saving(self._database, self._rows, self._encoder, self._blobs)
+        self._saving = Saving(self._database, self._rows, self._encoder, self._blobs)
         # Without the option saves go alone, and still in a thread's order: one whose caller gave
         # up must not overtake the next.
         self._saves = GroupCommit(
-            saving.flush,
+            self._saving.flush,
             max_batch=1 if group_commit is None else group_commit.max_batch,
             concurrent=access.pool_size if group_commit is None else group_commit.max_concurrent_flushes,
         )
@@ -136,10 +138,23 @@ class PostgresStore(PostgresLeases):
         expected: int | None = None,
         lease: Lease | None = None,
         release: bool = False,
+        notes: Sequence[Note] = (),
     ) -> SaveResult:
         check_lease_of(checkpoint, lease, release=release)
+        check_notes(checkpoint.thread_id, notes)
         self._database.check_writable()
-        return await self._saves.save(Save(checkpoint, expected, lease, release))
+        return await self._saves.save(Save(checkpoint, expected, lease, release, notes))
+
+    async def add_notes(
+        self, beside: Row, notes: Sequence[Note], *, lease: Lease | None = None
+    ) -> SaveResult:
+        check_lease_of(beside.checkpoint, lease, release=False)
+        check_notes(beside.checkpoint.thread_id, notes)
+        self._database.check_writable()
+        return await self._saving.add_notes(beside, notes, lease)
+
+    async def get_notes(self, rows: Sequence[Row]) -> Mapping[int, tuple[Note, ...]]:
+        return await self._rows.get_notes(rows)
 
     async def load(self, thread_id: str) -> Row | None:
         return await self._rows.load(thread_id)
@@ -183,6 +198,8 @@ class PostgresStore(PostgresLeases):
                 lambda: once(lambda session: session.fetch(SQL["head"], thread_id))  # noqa: B023 - the same
             ):
                 await self._blobs.delete_thread(thread_id)
+        for (thread_id,) in await run(lambda: once(lambda session: session.fetch(SQL["left_notes"], limit))):
+            await run(lambda: once(lambda session: session.fetch(SQL["purge_left_notes"], thread_id)))  # noqa: B023 - the same
         return purged
 
 

@@ -51,6 +51,8 @@ class Keys:
         self.due = f"{prefix}:outcrop:due"
         self.waits = f"{prefix}:outcrop:waits"
         self.ours = (self.heads, self.due, self.waits)
+        self.noted = f"{prefix}:outcrop:noted"
+        self._notes = f"{prefix}:outcrop:notes:"
         self._blobs = f"{prefix}:blobs:"
         self._leases = f"{prefix}:leases:"
         self._tokens = f"{prefix}:lease-tokens:"
@@ -63,6 +65,10 @@ class Keys:
         """The thread's offloaded values."""
         return self._blobs + thread_id
 
+    def notes(self, thread_id: str) -> str:
+        """What is ours beside the thread's rows."""
+        return self._notes + thread_id
+
     def lease(self, thread_id: str) -> str:
         """The hash that exists while the thread is held."""
         return self._leases + thread_id
@@ -72,7 +78,7 @@ class Keys:
         return self._tokens + thread_id
 
     def everything_of(self, thread_id: str) -> tuple[str, ...]:
-        """The sixteen keys of the save and purge scripts."""
+        """The eighteen keys of the save and purge scripts."""
         return (
             self.list(thread_id),
             *self.index,
@@ -80,6 +86,8 @@ class Keys:
             self.token(thread_id),
             self.lease(thread_id),
             *self.ours,
+            self.notes(thread_id),
+            self.noted,
         )
 
 

@@ -9,14 +9,43 @@
 -- due: the waiting threads by wake time (fourteen digits; 0 where the row doesn't tell, which is always looked at).
 -- waits: for each of these the log's length and the row's score for which that was found; in a field that no
 --   thread can have as its ID, how far back the waiting threads must be compared with that (see due.py).
+--
+-- Two more hold what no other engine has:
+-- notes, a hash a thread: for each note its value at `SEQUENCE/KIND/PATH`, and at `SEQUENCE` a JSON array of the
+--   row's created_at, which tells it from one at the same place in a later log, and the `KIND/PATH` of its notes.
+-- noted: the threads that have such a hash.
+
+-- name: notes
+-- Puts ARGV[first], its value, and so on beside a row, as notes named KIND/PATH.
+local function put_notes(key, noted, thread, sequence, created_at, first, last)
+  local place = string.format('%d', sequence)
+  local index, known = redis.call('HGET', key, place), {}
+  local names = index and cjson.decode(index) or {}
+  if names[1] ~= created_at then
+    names = {created_at}
+  end
+  for number = 2, #names do
+    known[names[number]] = true
+  end
+  for at = first, last, 2 do
+    redis.call('HSET', key, place .. '/' .. ARGV[at], ARGV[at + 1])
+    if not known[ARGV[at]] then
+      known[ARGV[at]] = true
+      names[#names + 1] = ARGV[at]
+    end
+  end
+  redis.call('HSET', key, place, cjson.encode(names))
+  redis.call('SADD', noted, thread)
+end
 
 -- name: save
 -- KEYS  1 list, 2 all threads, 3 waking, 4-10 the states in order, 11 blobs, 12 token counter, 13 lease, 14 heads,
---       15 due, 16 waits
+--       15 due, 16 waits, 17 notes, 18 noted
 -- ARGV  1 element, 2 thread, 3 score, 4 state's place, 5 wake time ('' not waking), 6 expiry in ms (0 none),
 --       7 expected sequence ('' any), 8 lease token ('' none), 9 release (1 or 0),
 --       10 base sequence ('' none), 11 SHA-1 of the base's element, 12 head ('' none),
---       13... blobs' names and contents
+--       13 how many of these are about notes: 14 the row's created_at, 15... the notes' names and values;
+--       after them blobs' names and contents
 -- Answers the log's new length, or 0 when the log moved, -1 when the lease is lost, -2 when the base moved.
 if ARGV[8] ~= '' and redis.call('GET', KEYS[12]) ~= ARGV[8] then
   return -1
@@ -29,10 +58,17 @@ if ARGV[10] ~= '' and (length - 1 ~= tonumber(ARGV[10])
     or redis.sha1hex(redis.call('LINDEX', KEYS[1], -1) or '') ~= ARGV[11]) then
   return -2
 end
-for at = 13, #ARGV, 2 do
+local about_notes = tonumber(ARGV[13])
+for at = 14 + about_notes, #ARGV, 2 do
   redis.call('HSETNX', KEYS[11], ARGV[at], ARGV[at + 1])
 end
 length = redis.call('RPUSH', KEYS[1], ARGV[1])
+if length == 1 then
+  redis.call('DEL', KEYS[17]) -- of a log that another engine purged
+end
+if about_notes > 0 then
+  put_notes(KEYS[17], KEYS[18], ARGV[2], length - 1, ARGV[14], 15, 13 + about_notes)
+end
 redis.call('ZADD', KEYS[2], ARGV[3], ARGV[2])
 if ARGV[5] ~= '' then
   redis.call('ZADD', KEYS[3], ARGV[3], ARGV[2])
@@ -51,7 +87,7 @@ for at = 1, 7 do
   end
 end
 local counter = ARGV[8] ~= '' and KEYS[12] or nil
-for _, key in ipairs({KEYS[1], KEYS[11], counter}) do
+for _, key in ipairs({KEYS[1], KEYS[11], KEYS[17], counter}) do
   if place ~= 5 and place ~= 6 then
     redis.call('PERSIST', key)
   elseif ARGV[6] ~= '0' then
@@ -67,6 +103,44 @@ if ARGV[9] == '1' then
   redis.call('DEL', KEYS[13])
 end
 return length
+
+-- name: add_notes
+-- KEYS  1 list, 2 all threads, 3 token counter, 4 heads, 5 notes, 6 noted
+-- ARGV  1 thread, 2 what a list's key begins with, 3 lease token ('' none), 4 sequence and 5 created_at of the row,
+--       6... the notes' names and values
+-- Answers 1, or 0 when that isn't the latest row, -1 when the lease is lost.
+if ARGV[3] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[3] then
+  return -1
+end
+local length, text = row_of(KEYS[4], ARGV[2], ARGV[1], redis.call('ZSCORE', KEYS[2], ARGV[1]) or '')
+if length - 1 ~= tonumber(ARGV[4]) then
+  return 0
+end
+local whole, row = pcall(cjson.decode, text)
+if not whole or row.created_at ~= ARGV[5] then
+  return 0
+end
+put_notes(KEYS[5], KEYS[6], ARGV[1], length - 1, ARGV[5], 6, #ARGV)
+local expires_at = redis.call('PEXPIRETIME', KEYS[1])
+if expires_at > 0 then
+  redis.call('PEXPIREAT', KEYS[5], expires_at)
+end
+return 1
+
+-- name: get_notes
+-- KEYS  1 notes    ARGV  1 sequence and 2 created_at of a row, 3... of others
+-- Answers {sequence, name, value} for each note.
+local found = {}
+for at = 1, #ARGV, 2 do
+  local index = redis.call('HGET', KEYS[1], ARGV[at])
+  local names = index and cjson.decode(index) or {}
+  if names[1] == ARGV[at + 1] then
+    for number = 2, #names do
+      found[#found + 1] = {ARGV[at], names[number], redis.call('HGET', KEYS[1], ARGV[at] .. '/' .. names[number])}
+    end
+  end
+end
+return found
 
 -- name: acquire
 -- KEYS  1 lease, 2 token counter, 3 list    ARGV  1 owner, 2 ttl in ms, 3 expected sequence ('' any)
@@ -282,7 +356,7 @@ return found
 
 -- name: purge
 -- KEYS  1 list, 2 all threads, 3 waking, 4-10 the states in order, 11 blobs, 12 token counter, 13 lease, 14 heads,
---       15 due, 16 waits
+--       15 due, 16 waits, 17 notes, 18 noted
 -- ARGV  1 thread, 2 score to stay below, 3... places of the states that may go
 -- Answers 1 when the thread went, 0 when it stays or wasn't there.
 local element = redis.call('LINDEX', KEYS[1], -1)
@@ -303,4 +377,15 @@ end
 redis.call('HDEL', KEYS[14], ARGV[1])
 redis.call('ZREM', KEYS[15], ARGV[1])
 redis.call('HDEL', KEYS[16], ARGV[1])
+redis.call('DEL', KEYS[17])
+redis.call('SREM', KEYS[18], ARGV[1])
 return element and 1 or 0
+
+-- name: left_notes
+-- KEYS  1 list, 2 notes, 3 noted    ARGV  1 thread
+-- Drops the notes of a thread that has no rows: another engine purged it, or it expired.
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('DEL', KEYS[2])
+  redis.call('SREM', KEYS[3], ARGV[1])
+end
+return 1

@@ -33,7 +33,9 @@ def _script(*parts: str, writes: bool = True) -> Script:
     return script_of("\n".join(_TEXTS[part] for part in parts), writes=writes)
 
 
-SAVE: Final = _script("save")
+SAVE: Final = _script("notes", "save")
+ADD_NOTES: Final = _script("rows", "notes", "add_notes")
+GET_NOTES: Final = _script("get_notes", writes=False)
 ACQUIRE: Final = _script("acquire")
 RENEW: Final = _script("renew")
 RELEASE: Final = _script("release")
@@ -47,3 +49,4 @@ DUE_ONLY: Final = replace(DUE, writes=False)
 INDEX: Final = _script("position", "wake", "index")
 PURGEABLE: Final = _script("purgeable", writes=False)
 PURGE: Final = _script("position", "purge")
+PURGE_LEFT_NOTES: Final = _script("left_notes")

@@ -18,6 +18,7 @@ from outcrop.stores.encoded_saves import Answer, BaseMoved, EncodedSaves
 from outcrop.stores.encoding import Encoder
 from outcrop.stores.errors import InvalidRequest
 from outcrop.stores.leases import check_lease_of
+from outcrop.stores.notes import check_notes
 from outcrop.stores.opening import closed_on_failure
 from outcrop.stores.options import DEFAULT_RETRIES
 from outcrop.stores.port import LeaseLost, NotLatest, Saved, SaveResult
@@ -30,6 +31,7 @@ from .index import Index
 from .keys import PLACES, Keys, digits_of, score_of, wake_score_of
 from .leases import RedisLeases
 from .listing import Listing
+from .notes import RedisNotes, named_values
 from .pipeline import Replication
 from .rows import RedisRows, token_of
 from .scripts import PURGE, PURGEABLE, SAVE
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from outcrop.stores.options import DeltaOptions, OffloadOptions, RetryOptions
     from outcrop.stores.port import Store
     from outcrop.stores.query import LogPage, ThreadPage, ThreadQuery
-    from outcrop.stores.record import Checkpoint, Lease, Row
+    from outcrop.stores.record import Checkpoint, Lease, Note, Row
 
 _LARGE: Final = 2048  # characters of an element from which on its head is kept for listings
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -133,6 +135,7 @@ class RedisStore(RedisLeases):
         self._rows_again = RedisRows(self._pipeline, keys, blobs=blobs)
         self._listing = Listing(self._pipeline, keys, read_only=read_only)
         self._index = Index(self._pipeline, keys)
+        self._notes = RedisNotes(self._pipeline, keys, replication)
 
     async def save(
         self,
@@ -141,10 +144,22 @@ class RedisStore(RedisLeases):
         expected: int | None = None,
         lease: Lease | None = None,
         release: bool = False,
+        notes: Sequence[Note] = (),
     ) -> SaveResult:
         check_lease_of(checkpoint, lease, release=release)
-        save = Save(checkpoint, expected, lease, release)
+        check_notes(checkpoint.thread_id, notes)
+        save = Save(checkpoint, expected, lease, release, notes)
         return await self._retries.save(lambda: self._saves.save(save), lambda: self._settled(save))
+
+    async def add_notes(
+        self, beside: Row, notes: Sequence[Note], *, lease: Lease | None = None
+    ) -> SaveResult:
+        check_lease_of(beside.checkpoint, lease, release=False)
+        check_notes(beside.checkpoint.thread_id, notes)
+        return await self._retries.run(lambda: self._notes.add(beside, notes, lease))
+
+    async def get_notes(self, rows: Sequence[Row]) -> Mapping[int, tuple[Note, ...]]:
+        return await self._retries.run(lambda: self._notes.get(rows))
 
     async def load(self, thread_id: str) -> Row | None:
         return await self._retries.run(lambda: self._rows.load(thread_id))
@@ -185,6 +200,7 @@ class RedisStore(RedisLeases):
         wake_at = wait.wake_at if wait is not None and state is ThreadState.INTERRUPTED else None
         keys = self._keys.everything_of(row.thread_id)
         element = encode(form.checkpoint)
+        noted = (row.created_at, *named_values(save.notes)) if save.notes else ()
         arguments = (
             element,
             row.thread_id,
@@ -197,6 +213,8 @@ class RedisStore(RedisLeases):
             int(save.release),
             *(("", "") if base is None else (base.sequence, base.token)),
             encode(_head(row)) if len(element) > _LARGE else "",
+            len(noted),
+            *noted,
             *(part for blob in form.blobs.items() for part in blob),
         )
         if self._replication is None:
@@ -250,6 +268,7 @@ class RedisStore(RedisLeases):
             gone = await all_of(self._purge_thread(thread, cutoff, states) for thread in threads)
             kept.update(thread for thread, went in zip(threads, gone, strict=True) if not went)
             purged += sum(gone)
+        await self._retries.run(self._notes.purge_left)
         return purged
 
     async def _purge_thread(self, thread_id: str, cutoff: str, states: AbstractSet[ThreadState]) -> bool:

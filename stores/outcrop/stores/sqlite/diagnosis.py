@@ -14,13 +14,14 @@ from outcrop.stores.diagnosis import Diagnosis, look_at_clock
 from outcrop.stores.errors import StoreError
 
 from .database import Database
-from .migrate import COMPONENT, INDEXES, KNOWN_VERSION, check_readable, has_versions
+from .migrate import COMPONENT, INDEXES, KNOWN_VERSION, OURS, OURS_VERSION, check_readable, has_versions
 
 _NOW: Final = "SELECT (julianday('now') - 2440587.5) * 86400.0, (SELECT count(*) FROM sqlite_master)"
 _PARTS: Final = (
     *(("table", f"checkpoint{name}") for name in ("s", "_threads", "_leases", "_blobs")),
     *(("index", f"checkpoint_threads_{name}") for name in INDEXES),
     ("trigger", "checkpoints_head"),
+    ("table", "outcrop_notes"),
 )
 
 
@@ -42,7 +43,7 @@ def _diagnosis(versions: dict[str, int], latency: float, missing: list[str]) -> 
         engine="sqlite",
         server_version=sqlite3.sqlite_version,
         schema=versions,
-        expected={COMPONENT: KNOWN_VERSION},
+        expected={COMPONENT: KNOWN_VERSION, OURS: OURS_VERSION},
         latency=latency,
         clock_offset=0.0,  # the file's clock is this host's
         missing=tuple(missing),

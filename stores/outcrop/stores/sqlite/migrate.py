@@ -22,6 +22,10 @@ STEPS: Final[Sequence[tuple[int, tuple[str, ...]]]] = ((2, ("blobs",)),)
 
 KNOWN_VERSION: Final = STEPS[-1][0]
 COMPONENT: Final = "checkpoints"
+OURS: Final = "outcrop"
+OURS_VERSION: Final = 1
+"""Of what no other engine has: the notes."""
+
 INDEXES: Final = ("by_state", "by_updated", "by_wake", "by_graph")
 
 _SQL = named_statements(__package__, "schema.sql")
@@ -34,28 +38,23 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[tuple[int, tuple[str
     known = steps[-1][0]
     with transaction(connection, "IMMEDIATE"):
         connection.execute(_SQL["versions"])
-        found = _version(connection)
-        _refuse_newer(found, known)
-        if found == known:
-            return
-        if found == 0:
-            _baseline(connection)
-        for version, names in steps:
-            if version > found:
-                for name in names:
-                    connection.execute(_SQL[name])
-        connection.execute(
-            "INSERT OR REPLACE INTO strata_schema_version (component, version) VALUES (?, ?)",
-            (COMPONENT, known),
-        )
+        found, ours = _version(connection, COMPONENT), _version(connection, OURS)
+        _refuse_newer(COMPONENT, found, known)
+        _refuse_newer(OURS, ours, OURS_VERSION)
+        if found < known:
+            _upgrade(connection, found, steps)
+            _set_version(connection, COMPONENT, known)
+        if ours < OURS_VERSION:
+            _run(connection, "notes")
+            _set_version(connection, OURS, OURS_VERSION)
 
 
 def check_readable(connection: sqlite3.Connection) -> None:
     """Raise `StoreError` unless the file is at this build's version; changes nothing."""
-    found = _version(connection) if has_versions(connection) else 0
+    found = _version(connection, COMPONENT) if has_versions(connection) else 0
     if found == 0 and not _columns(connection, "checkpoints"):
         raise StoreError("the file has no checkpoints")
-    _refuse_newer(found, KNOWN_VERSION)
+    _refuse_newer(COMPONENT, found, KNOWN_VERSION)
     if found < KNOWN_VERSION:
         raise StoreError(
             f"database is at checkpoints schema version {found}, and this build needs {KNOWN_VERSION}: "
@@ -68,19 +67,36 @@ def has_versions(connection: sqlite3.Connection) -> bool:
     return bool(_columns(connection, "strata_schema_version"))
 
 
-def _refuse_newer(found: int, known: int) -> None:
+def _refuse_newer(component: str, found: int, known: int) -> None:
     if found > known:
         raise NewerSchema(
-            f"database is at checkpoints schema version {found}, and this build knows {known}: "
+            f"database is at {component} schema version {found}, and this build knows {known}: "
             "upgrade the runtime"
         )
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def _version(connection: sqlite3.Connection, component: str) -> int:
     row: tuple[int] | None = connection.execute(
-        "SELECT version FROM strata_schema_version WHERE component = ?", (COMPONENT,)
+        "SELECT version FROM strata_schema_version WHERE component = ?", (component,)
     ).fetchone()
     return 0 if row is None else row[0]
+
+
+def _set_version(connection: sqlite3.Connection, component: str, version: int) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO strata_schema_version (component, version) VALUES (?, ?)",
+        (component, version),
+    )
+
+
+def _upgrade(
+    connection: sqlite3.Connection, found: int, steps: Sequence[tuple[int, tuple[str, ...]]]
+) -> None:
+    if found == 0:
+        _baseline(connection)
+    for version, names in steps:
+        if version > found:
+            _run(connection, *names)
 
 
 def _baseline(connection: sqlite3.Connection) -> None:

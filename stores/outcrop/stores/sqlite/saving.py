@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from outcrop.stores.columns import to_parameters
 from outcrop.stores.encoded_saves import BaseMoved
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from outcrop.stores.encoded_saves import Answer
     from outcrop.stores.encoding import Stored
+    from outcrop.stores.port import SaveResult
+    from outcrop.stores.record import Note, Row
     from outcrop.stores.save import Save
 
 
@@ -32,6 +34,12 @@ class Append:
     parameters: Mapping[str, str | int | None]
     blobs: Mapping[str, bytes]
     release: bool
+    notes: Sequence[Note] = ()
+
+    @property
+    def is_one_statement(self) -> bool:
+        """Whether the row's own statement is all there is to it."""
+        return not (self.blobs or self.release or self.notes)
 
 
 def append_of(save: Save, stored: Stored) -> Append:
@@ -44,12 +52,12 @@ def append_of(save: Save, stored: Stored) -> Append:
         "base": None if base is None else base.sequence,
         "base_token": None if base is None else base.token,
     }
-    return Append(parameters, stored.blobs, save.release)
+    return Append(parameters, stored.blobs, save.release, save.notes)
 
 
 def append_all(connection: sqlite3.Connection, appends: Sequence[Append]) -> list[Answer]:
     """Append in order, all or nothing; a row that its conditions refuse keeps no other back."""
-    if len(appends) == 1 and not (appends[0].blobs or appends[0].release):
+    if len(appends) == 1 and appends[0].is_one_statement:
         return [_append(connection, appends[0])]
     with transaction(connection, "IMMEDIATE"):
         return [_append(connection, append) for append in appends]
@@ -70,15 +78,48 @@ def _append(connection: sqlite3.Connection, append: Append) -> Answer:
         connection.executemany(SQL["add_blob"], [(thread_id, *blob) for blob in append.blobs.items()])
     if append.release:
         connection.execute(SQL["release"], parameters).fetchall()
+    if append.notes:
+        _put(connection, append.parameters, saved[0][0], append.notes)
     return Saved(saved[0][0])
 
 
-def _refusal(connection: sqlite3.Connection, parameters: Mapping[str, str | int | None]) -> Answer:
-    token, expected = parameters["token"], parameters["expected"]
-    if token is not None:
-        latest: tuple[int] | None = connection.execute(SQL["token"], parameters).fetchone()
-        if latest is None or latest[0] != token:
+def add_notes(
+    connection: sqlite3.Connection, beside: Row, token: int | None, notes: Sequence[Note]
+) -> SaveResult:
+    """Put notes beside the row if it is the latest one and the token too, in one transaction."""
+    checkpoint = beside.checkpoint
+    parameters = {"thread_id": checkpoint.thread_id, "created_at": checkpoint.created_at}
+    with transaction(connection, "IMMEDIATE"):
+        if token is not None and not _is_latest_token(connection, parameters, token):
             return LeaseLost()
+        latest = connection.execute(SQL["latest"], parameters).fetchone()
+        if latest != (beside.sequence, checkpoint.created_at):
+            return NotLatest()
+        _put(connection, parameters, beside.sequence, notes)
+        return Saved(beside.sequence)
+
+
+def _put(
+    connection: sqlite3.Connection,
+    row: Mapping[str, str | int | None],
+    sequence: int,
+    notes: Sequence[Note],
+) -> None:
+    place = (row["thread_id"], sequence, row["created_at"])
+    values = [(*place, note.kind.value, note.path, note.value) for note in notes]
+    connection.executemany(SQL["put_note"], values)
+
+
+def _is_latest_token(connection: sqlite3.Connection, parameters: Mapping[str, object], token: int) -> bool:
+    latest: tuple[int] | None = connection.execute(SQL["token"], parameters).fetchone()
+    return latest is not None and latest[0] == token
+
+
+def _refusal(connection: sqlite3.Connection, parameters: Mapping[str, str | int | None]) -> Answer:
+    expected = parameters["expected"]
+    token = cast("int | None", parameters["token"])
+    if token is not None and not _is_latest_token(connection, parameters, token):
+        return LeaseLost()
     if expected is not None and end_of(connection, parameters) != expected:
         return NotLatest()
     if parameters["base"] is not None:

@@ -21,6 +21,24 @@ RETURNING sequence;
 -- name: add_blob
 INSERT OR IGNORE INTO checkpoint_blobs (thread_id, hash, content) VALUES (?, ?, ?);
 
+-- name: put_note
+INSERT INTO outcrop_notes (thread_id, sequence, created_at, kind, path, value) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (thread_id, sequence, kind, path)
+DO UPDATE SET created_at = excluded.created_at, value = excluded.value;
+
+-- The notes of rows; `:rows` is a JSON array of sequences and times of creation.
+-- name: notes
+SELECT n.sequence, n.kind, n.path, n.value
+FROM json_each(:rows) AS wanted JOIN outcrop_notes AS n
+  ON n.thread_id = :thread_id AND n.sequence = json_extract(wanted.value, '$[0]')
+ AND n.created_at = json_extract(wanted.value, '$[1]');
+
+-- name: has_notes
+SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = 'outcrop_notes';
+
+-- name: latest
+SELECT sequence, created_at FROM checkpoints WHERE thread_id = :thread_id ORDER BY sequence DESC LIMIT 1;
+
 -- name: token
 SELECT token FROM checkpoint_leases WHERE thread_id = :thread_id;
 
@@ -112,3 +130,11 @@ DELETE FROM checkpoint_leases WHERE thread_id = ?;
 
 -- name: purge_blobs
 DELETE FROM checkpoint_blobs WHERE thread_id = ?;
+
+-- name: purge_notes
+DELETE FROM outcrop_notes WHERE thread_id = ?;
+
+-- Those of threads that another engine purged.
+-- name: purge_left_notes
+DELETE FROM outcrop_notes
+WHERE NOT EXISTS (SELECT 1 FROM checkpoint_threads AS h WHERE h.thread_id = outcrop_notes.thread_id);

@@ -20,6 +20,7 @@ from outcrop.stores.errors import InvalidRequest, StoreError
 from outcrop.stores.group_commit import GroupCommit
 from outcrop.stores.instants import instant_text
 from outcrop.stores.leases import check_lease_of, system_now
+from outcrop.stores.notes import by_sequence, check_notes
 from outcrop.stores.opening import closed_on_failure
 from outcrop.stores.port import EMPTY_LOG
 from outcrop.stores.query import check_limit, check_query, page_of_log, page_of_threads
@@ -29,7 +30,7 @@ from .database import Database, transaction
 from .leases import SQL, SqliteLeases
 from .listing import listing
 from .migrate import check_readable, migrate
-from .saving import append_all, append_of
+from .saving import add_notes, append_all, append_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from outcrop.stores.options import DeltaOptions, GroupCommitOptions, OffloadOptions
     from outcrop.stores.port import SaveResult, Store
     from outcrop.stores.query import LogPage, ThreadPage, ThreadQuery
-    from outcrop.stores.record import Checkpoint, Lease, Row, ThreadState
+    from outcrop.stores.record import Checkpoint, Lease, Note, Row, ThreadState
 
 
 class SqliteStore(SqliteLeases):
@@ -112,10 +113,37 @@ class SqliteStore(SqliteLeases):
         expected: int | None = None,
         lease: Lease | None = None,
         release: bool = False,
+        notes: Sequence[Note] = (),
     ) -> SaveResult:
         check_lease_of(checkpoint, lease, release=release)
-        save = Save(checkpoint, expected, lease, release)
+        check_notes(checkpoint.thread_id, notes)
+        save = Save(checkpoint, expected, lease, release, notes)
         return await (self._saves if self._group is None else self._group).save(save)
+
+    async def add_notes(
+        self, beside: Row, notes: Sequence[Note], *, lease: Lease | None = None
+    ) -> SaveResult:
+        check_lease_of(beside.checkpoint, lease, release=False)
+        check_notes(beside.checkpoint.thread_id, notes)
+        token = None if lease is None else lease.token
+        return await self._database.call(lambda connection: add_notes(connection, beside, token, notes))
+
+    async def get_notes(self, rows: Sequence[Row]) -> Mapping[int, tuple[Note, ...]]:
+        if not rows:
+            return {}
+        places = [(row.sequence, row.checkpoint.created_at) for row in rows]
+        parameters = {
+            "thread_id": rows[0].checkpoint.thread_id,
+            "rows": orjson.dumps(places).decode(),
+        }
+
+        def read(connection: sqlite3.Connection) -> list[tuple[int, str, str, str]]:
+            # A file that is only read may be another engine's.
+            if self._database.read_only and not connection.execute(SQL["has_notes"]).fetchone()[0]:
+                return []
+            return connection.execute(SQL["notes"], parameters).fetchall()
+
+        return by_sequence(await self._database.call(read))
 
     async def load(self, thread_id: str) -> Row | None:
         def read(connection: sqlite3.Connection) -> list[Unfolded]:
@@ -153,8 +181,9 @@ class SqliteStore(SqliteLeases):
             with transaction(connection, "IMMEDIATE"):
                 parameters = {"states": names, "older_than": cutoff, "now": self._now(), "limit": limit}
                 threads = connection.execute(SQL["purgeable"], parameters).fetchall()
-                for table in ("checkpoints", "heads", "leases", "blobs"):
+                for table in ("checkpoints", "heads", "leases", "blobs", "notes"):
                     connection.executemany(SQL[f"purge_{table}"], threads)
+                connection.execute(SQL["purge_left_notes"])
                 return threads
 
         purged = [thread_id for (thread_id,) in await self._database.call(purge)]

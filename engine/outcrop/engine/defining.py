@@ -1,0 +1,152 @@
+"""From a graph's parts to its definition, for a builder and for a compiled graph. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .composites import Composite, Group, JoinPolicy, Map, Partial, Subgraph
+from .definition import (
+    BranchDefinition,
+    EdgeDefinition,
+    GraphDefinition,
+    InterruptDefinition,
+    JoinDefinition,
+    NodeDefinition,
+    NodeKind,
+    WaitDefinition,
+    version_for,
+)
+from .node import EventWait, TimerWait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import timedelta
+
+    from outcrop.stores.record import GraphIdentity
+
+    from .compiled import CompiledGraph
+    from .composites import FanOut
+    from .node import Boundary, Edge, NodeSpec
+
+
+def define(
+    *,
+    entry: str,
+    names: Sequence[str],
+    nodes: Mapping[str, NodeSpec[Any]],
+    waits: Mapping[str, EventWait | TimerWait[Any]],
+    composites: Mapping[str, Composite[Any]],
+    boundaries: Mapping[str, Boundary],
+    edges: Sequence[tuple[str, Edge[Any]]],
+    metadata: Mapping[str, Mapping[str, str]],
+    identity: GraphIdentity | None = None,
+) -> GraphDefinition:
+    """The definition of a level; `names` are in the order declared, `edges` as inserted."""
+    defined = tuple(
+        _node(name, waits.get(name), composites.get(name), boundaries.get(name), metadata.get(name))
+        for name in names
+    )
+    return GraphDefinition(
+        entry_point=entry,
+        nodes=defined,
+        edges=(*_edges(edges), *_routes(names, nodes, waits, boundaries)),
+        identity=identity,
+        schema_version=version_for(defined, identity),
+    )
+
+
+def definition_of(graph: CompiledGraph[Any]) -> GraphDefinition:
+    """The definition of a compiled graph, with its identity."""
+    return define(
+        entry=graph.entry,
+        names=graph.names,
+        nodes=graph.nodes,
+        waits=graph.waits,
+        composites=graph.composites,
+        boundaries=graph.boundaries,
+        edges=graph.ways,
+        metadata=graph.metadata,
+        identity=graph.identity,
+    )
+
+
+def _node(
+    name: str,
+    wait: EventWait | TimerWait[Any] | None,
+    composite: Composite[Any] | None,
+    boundary: Boundary | None,
+    metadata: Mapping[str, str] | None,
+) -> NodeDefinition:
+    kind = branches = graph = join = None
+    match composite:
+        case Group():
+            kind, join = NodeKind.GROUP, _join(composite.fan_out)
+            branches = tuple(
+                BranchDefinition(branch.name, composite.branch_metadata.get(branch.name))
+                for branch in composite.branches
+            )
+        case Map():
+            kind, join = NodeKind.MAP, _join(composite.fan_out)
+            graph = definition_of(composite.child)
+        case Subgraph():
+            kind, graph = NodeKind.SUBGRAPH, definition_of(composite.child)
+        case None:
+            kind = None if wait is None else NodeKind.WAIT
+    return NodeDefinition(
+        name=name,
+        metadata=metadata,
+        kind=kind,
+        branches=branches,
+        graph=graph,
+        join=join,
+        wait=None if wait is None else _wait(wait),
+        interrupt=InterruptDefinition(_milliseconds(boundary.timeout))
+        if boundary is not None and wait is None
+        else None,
+    )
+
+
+def _join(fan_out: FanOut) -> JoinDefinition | None:
+    join, partial = fan_out.join, fan_out.partial
+    if join.policy is JoinPolicy.ALL and partial is Partial.FAIL_GROUP:
+        return None
+    return JoinDefinition(policy=join.policy.value, count=join.count, partial=partial.value)
+
+
+def _wait(wait: EventWait | TimerWait[Any]) -> WaitDefinition:
+    match wait:
+        case EventWait():
+            return WaitDefinition(kind="event", event_type=wait.event, timeout_ms=_milliseconds(wait.timeout))
+        case TimerWait():
+            return WaitDefinition(kind="timer", delay_ms=_milliseconds(wait.delay))
+
+
+def _edges(edges: Sequence[tuple[str, Edge[Any]]]) -> Iterator[EdgeDefinition]:
+    for start, edge in edges:
+        yield EdgeDefinition(from_=start, to=edge.to, guarded=edge.when is not None)
+
+
+def _routes(
+    names: Sequence[str],
+    nodes: Mapping[str, NodeSpec[Any]],
+    waits: Mapping[str, EventWait | TimerWait[Any]],
+    boundaries: Mapping[str, Boundary],
+) -> Iterator[EdgeDefinition]:
+    """Ways out of trouble: fallbacks, then rejections, then timeouts, in node order."""
+    for name in names:
+        node = nodes.get(name)
+        if node is not None and node.fallback is not None:
+            yield EdgeDefinition(from_=name, to=node.fallback, guarded=True, condition="on_failure")
+    for name in names:
+        boundary = boundaries.get(name)
+        if boundary is not None and boundary.on_reject is not None:
+            yield EdgeDefinition(from_=name, to=boundary.on_reject, guarded=True, condition="on_reject")
+    for name in names:
+        wait = waits.get(name)
+        waiting = wait if isinstance(wait, EventWait) else boundaries.get(name)
+        if waiting is not None and waiting.on_timeout is not None:
+            yield EdgeDefinition(from_=name, to=waiting.on_timeout, guarded=True, condition="on_timeout")
+
+
+def _milliseconds(span: timedelta | None) -> int | None:
+    return None if span is None else round(span.total_seconds() * 1000)

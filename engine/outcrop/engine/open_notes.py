@@ -1,0 +1,60 @@
+"""The notes that a run carries from row to row, until the node that they belong to commits.
+
+Owns which notes go with the next row: answers, results of finished branches and questions of
+the nodes that the thread is in the middle of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from outcrop.stores.record import Note, NoteKind
+
+from .questions import answer_note, answers_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .questions import Reply
+
+
+class OpenNotes:
+    """One run's open notes, by kind and path."""
+
+    def __init__(self, notes: Iterable[Note] = ()) -> None:
+        carried = [note for note in notes if note.kind in (NoteKind.ANSWER, NoteKind.FINISHED)]
+        self._notes = {(note.kind, note.path): note for note in carried}
+        self._answers = answers_in(carried)
+
+    def put(self, note: Note) -> None:
+        """Carry this one too."""
+        self._notes[note.kind, note.path] = note
+
+    def answer(self, answers: Mapping[str, tuple[Reply, ...]]) -> None:
+        """Carry these answers, by path."""
+        self._answers = dict(answers)
+        for path, replies in answers.items():
+            self.put(answer_note(path, replies))
+
+    def answers(self, path: str) -> tuple[Reply, ...]:
+        """What the node or branch at `path` was answered, in the order of its questions."""
+        return self._answers.get(path, ())
+
+    def finished(self, path: str) -> str | None:
+        """The kept result of the branch or item at `path`: its state as JSON text."""
+        note = self._notes.get((NoteKind.FINISHED, path))
+        return None if note is None else note.value
+
+    def close(self, path: str) -> None:
+        """The node at `path` committed: what it and its branches left is done with."""
+        if not self._notes:
+            return
+        below = f"{path}/"
+        for kind, at in list(self._notes):
+            if at == path or at.startswith(below):
+                del self._notes[kind, at]
+                self._answers.pop(at, None)
+
+    def all(self) -> tuple[Note, ...]:
+        """What goes with the next row."""
+        return tuple(self._notes.values())
