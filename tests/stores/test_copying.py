@@ -14,6 +14,8 @@ from outcrop.stores import (
     Acquired,
     InvalidRequest,
     MemoryStore,
+    Note,
+    NoteKind,
     Row,
     Saved,
     Status,
@@ -29,7 +31,7 @@ from outcrop.stores.testing import FailingStore
 from support.storages import KINDS, Places, with_option
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from outcrop.stores import Checkpoint, Lease, Store
     from outcrop.stores.port import SaveResult
@@ -273,10 +275,13 @@ class _Otherwise(FailingStore):
         expected: int | None = None,
         lease: Lease | None = None,
         release: bool = False,
+        notes: Sequence[Note] = (),
     ) -> SaveResult:
         if self._before is not None:
             await self._before(self.faults.calls["save"] + 1)
-        return await super().save(self._keep(checkpoint), expected=expected, lease=lease, release=release)
+        return await super().save(
+            self._keep(checkpoint), expected=expected, lease=lease, release=release, notes=notes
+        )
 
 
 def meddling(store: Store, row: Checkpoint) -> Store:
@@ -287,6 +292,16 @@ def meddling(store: Store, row: Checkpoint) -> Store:
             await store.save(row)
 
     return _Otherwise(store, before=meddle)
+
+
+async def test_notes_go_with_their_rows() -> None:
+    source, target = MemoryStore(), MemoryStore()
+    await fill(source, "t", 2)
+    note = Note(NoteKind.PARENT, "", '{"sequence":0}')
+    await source.save(sample("t"), notes=[note])
+    report, _ = await copied(source, target)
+    assert report.complete
+    assert await target.get_notes(await log(target, "t")) == {2: (note,)}
 
 
 async def test_a_target_that_moves_meanwhile_is_a_conflict() -> None:

@@ -207,8 +207,11 @@ class _LogCopy:
         if (other := await self._difference(page[:there])) is not None:
             return CopyResult.CONFLICT, f"the target has another row at sequence {other}"
         appended = page[there:]
+        notes = await self._source.get_notes(appended) if appended else {}
         for row in appended:
-            answer = await self._target.save(row.checkpoint, expected=row.sequence - 1)
+            answer = await self._target.save(
+                row.checkpoint, expected=row.sequence - 1, notes=notes.get(row.sequence, ())
+            )
             if not isinstance(answer, Saved) and await self._difference((row,)) is not None:
                 return CopyResult.CONFLICT, f"the target's log moved on before sequence {row.sequence}"
         if (other := await self._difference(appended)) is not None:
