@@ -207,7 +207,7 @@ class _LogCopy:
         if (other := await self._difference(page[:there])) is not None:
             return CopyResult.CONFLICT, f"the target has another row at sequence {other}"
         appended = page[there:]
-        notes = await self._source.get_notes(appended) if appended else {}
+        notes = await self._source.get_notes(appended)
         for row in appended:
             answer = await self._target.save(
                 row.checkpoint, expected=row.sequence - 1, notes=notes.get(row.sequence, ())
