@@ -67,14 +67,14 @@ def journal() -> Iterator[dict[str, object]]:
 def apply_effect(key: str, amount: int) -> str:
     """Charge once per key: the first call of a key applies it, each later one gets its receipt."""
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
+    draft = FOLDER / f"draft-{os.getpid()}-{name}"  # whole before it counts: a kill may come at any time
+    draft.write_text(json.dumps({"key": key, "amount": amount}))
     try:
-        descriptor = os.open(FOLDER / "effects" / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        (FOLDER / "effects" / name).hardlink_to(draft)
     except FileExistsError:
         with (FOLDER / "repeats.jsonl").open("a") as repeats:
             repeats.write(json.dumps({"key": key}) + "\n")
-    else:
-        with os.fdopen(descriptor, "w") as effect:
-            json.dump({"key": key, "amount": amount}, effect)
+    draft.unlink()
     return f"receipt-{name}"
 
 
