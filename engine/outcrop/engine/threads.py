@@ -28,7 +28,7 @@ from .metadata import RECOVERIES, carried_marks, carried_metadata, is_text, reco
 from .options import Answer, RunOptions, options_refusal, time_refusal
 from .outcome import Failed, FailureKind, RefusalCode, Refused
 from .position import Position
-from .preflight import EndsHere, Preflight
+from .preflight import EndsHere, GoesOn, Preflight
 from .recovery import RecoverOptions, RecoverReport, recover_stale
 from .run_ids import new_run_id
 from .thread_renewer import shared_renewer
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from .history import HistoryEntry
     from .leases import LeaseRenewer
     from .outcome import RunResult
-    from .preflight import GoesOn
     from .recorder import Telemetry
     from .waits import Wake
 
@@ -144,17 +143,12 @@ class Threads(Generic[S]):
         options: RunOptions = _DEFAULTS,
     ) -> RunResult[S]:
         """Answer the thread's wait for `event`, laying the payload's fields over its state."""
-        if not event.strip() and options_refusal(options) is None:
-            message = "a signal needs an event type"
-            return Refused(thread_id=thread_id, code=RefusalCode.INVALID, message=message)
         return await self._answer(thread_id, EventWake(event, payload or {}), options)
 
     async def wake(
         self, thread_id: str, options: RunOptions = _DEFAULTS, *, now: datetime | None = None
     ) -> RunResult[S]:
         """Fire the thread's timer or timeout, if it is due at `now` (default: the clock's)."""
-        if now is not None and (refused := options_refusal(options) or time_refusal("a wake's time", now)):
-            return Refused(thread_id=thread_id, code=RefusalCode.INVALID, message=refused)
         return await self._answer(thread_id, None, options, now=now)
 
     async def end(
@@ -293,6 +287,8 @@ class Threads(Generic[S]):
     async def _resume(
         self, call: Call[S], wake: Wake | None, boundary: str | None, now: datetime | None
     ) -> RunResult[S]:
+        if (refused := _wake_refusal(wake, now)) is not None:
+            return call.refuse(RefusalCode.INVALID, refused)
         checks = Preflight(self._engine.graph, call.thread_id)
         found = await self._found(call, checks)
         if isinstance(found, Refused):
@@ -300,16 +296,16 @@ class Threads(Generic[S]):
         row, notes = found
         instant = instant_text(now or self._engine.clock.now())
         verdict = checks.resume(row.checkpoint, wake, now=instant, boundary=boundary, notes=notes)
-        if isinstance(verdict, Refused):
-            _begin(call, row.checkpoint, row.checkpoint.next_node)
-            return verdict
-        if isinstance(verdict, EndsHere):
-            _begin(call, row.checkpoint, row.checkpoint.suspended_node)
-            return await time_out_thread(call, Row(row.sequence, verdict.row))
-        _begin(call, verdict.row, verdict.position.node)
-        if (refusal := await call.take_lease()) is not None:
-            return refusal
-        return await self._go_on(call, row, verdict, notes)
+        match verdict:
+            case Refused():
+                _begin(call, row.checkpoint, row.checkpoint.next_node)
+                return verdict
+            case EndsHere():
+                _begin(call, row.checkpoint, row.checkpoint.suspended_node)
+                return await time_out_thread(call, Row(row.sequence, verdict.row))
+            case GoesOn():
+                _begin(call, verdict.row, verdict.position.node)
+                return await call.take_lease() or await self._go_on(call, row, verdict, notes)
 
     async def _go_on(self, call: Call[S], row: Row, start: GoesOn, notes: Iterable[Note]) -> RunResult[S]:
         loaded, position = start.row, start.position
@@ -376,6 +372,13 @@ class Threads(Generic[S]):
         if isinstance(row, Refused):
             call.record.started("", call.options.metadata)
         return row
+
+
+def _wake_refusal(wake: Wake | None, now: datetime | None) -> str | None:
+    """Why the wake can't be one, whatever the thread waits for."""
+    if isinstance(wake, EventWake) and not wake.event.strip():
+        return "a signal needs an event type"
+    return None if now is None else time_refusal("a wake's time", now)
 
 
 def _begin(call: Call[Any], row: Checkpoint, node: str | None) -> None:
