@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from outcrop.stores.query import MAX_PAGE
 
@@ -13,9 +13,8 @@ from .outcome import RefusalCode, Refused
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from outcrop.stores.record import GraphIdentity
-
     from .cancellation import CancelToken
+    from .compiled import CompiledGraph
     from .options import RunOptions
 
 S = TypeVar("S")
@@ -62,11 +61,12 @@ def driver_refusal(limit: int, now: datetime | None, options: RunOptions) -> str
     return options_refusal(options) or (None if now is None else time_refusal("a driver's time", now))
 
 
-def graph_filter(identity: GraphIdentity | None, *, match_graph: bool) -> tuple[str | None, str | None]:
-    """The graph ID and version that a driver lists the threads of."""
+def graph_filter(graph: CompiledGraph[Any], *, match_graph: bool) -> tuple[str | None, str | None]:
+    """The graph ID and version that a driver lists the threads of; every version's, if it migrates them."""
+    identity = graph.identity
     if identity is None or not match_graph:
         return None, None
-    return identity.id, identity.version
+    return identity.id, identity.version if graph.migration is None else None
 
 
 def is_told_to_stop(*tokens: CancelToken | None) -> bool:

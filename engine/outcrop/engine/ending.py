@@ -15,14 +15,15 @@ from outcrop.stores.record import Row, Status
 from .cancellation import CancelReason
 from .commit import Aborted, LeaseGone, LogMoved
 from .metadata import CANCEL_REASON, END_REASON, ENDED_BY, HOPS, carried_marks, carried_metadata
+from .open_notes import OpenNotes
 from .outcome import Cancelled, Failed, FailureKind, RefusalCode, Refused
 from .preflight import Preflight
 from .rows import each_level
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from outcrop.stores.record import Checkpoint
+    from outcrop.stores.record import Checkpoint, Note
 
     from .call import Call
     from .outcome import RunResult
@@ -72,18 +73,16 @@ async def time_out_thread(call: Call[S], row: Row) -> RunResult[S]:
 
 async def cancel_thread(call: Call[S]) -> RunResult[S]:
     """Write the `cancelled` row of a thread left `running` that nobody runs."""
-    row = await _loaded(call)
-    if isinstance(row, Refused):
-        return row
-    checks = Preflight(call.engine.graph, call.thread_id)
-    refusal = checks.version(row.checkpoint) or checks.running(row.checkpoint)
-    if refusal is not None:
-        return refusal
-    latest = checks.adopted(row.checkpoint)
-    if isinstance(latest, Refused):
-        return latest
+    left = await _left_running(call)
+    if isinstance(left, Refused):
+        return left
+    row, latest = left
     if (refusal := await call.claim_running()) is not None:
         return refusal
+    # What was answered and finished stays so: a resume goes on with it.
+    notes = await call.notes(row)
+    if isinstance(notes, Refused):
+        return notes
     caller, now = carried_metadata(latest, call.options.metadata), _now(call)
 
     def cancel(level: Checkpoint) -> Checkpoint:
@@ -103,7 +102,12 @@ async def cancel_thread(call: Call[S]) -> RunResult[S]:
 
     try:
         return await _save(
-            call, row, each_level(latest, cancel), CancelReason.REQUESTED, carried_marks(latest)
+            call,
+            row,
+            each_level(latest, cancel),
+            CancelReason.REQUESTED,
+            carried_marks(latest),
+            notes=OpenNotes(notes).all(),
         )
     except LogMoved:
         return call.refuse(
@@ -111,6 +115,17 @@ async def cancel_thread(call: Call[S]) -> RunResult[S]:
             f"thread '{call.thread_id}' changed before it could be cancelled: "
             "its run went on, or a recovery or an end got there first",
         )
+
+
+async def _left_running(call: Call[S]) -> tuple[Row, Checkpoint] | Refused:
+    """The latest row, which says `running`, and as this graph takes it on."""
+    row = await _loaded(call)
+    if isinstance(row, Refused):
+        return row
+    checks = Preflight(call.engine.graph, call.thread_id)
+    refusal = checks.version(row.checkpoint) or checks.running(row.checkpoint)
+    latest = refusal or checks.adopted(row.checkpoint)
+    return latest if isinstance(latest, Refused) else (row, latest)
 
 
 async def _loaded(call: Call[S], *, is_first: bool = True) -> Row | Refused:
@@ -165,11 +180,17 @@ async def _save_ended(call: Call[S], row: Row, told: Mapping[str, str]) -> RunRe
 
 
 async def _save(
-    call: Call[S], row: Row, ended: Checkpoint, reason: CancelReason, carried: Mapping[str, str]
+    call: Call[S],
+    row: Row,
+    ended: Checkpoint,
+    reason: CancelReason,
+    carried: Mapping[str, str],
+    *,
+    notes: Sequence[Note] = (),
 ) -> RunResult[S]:
     journal = call.journal(call.options.metadata, expected=row.sequence, carried=carried)
     try:
-        sequence = await journal.append(ended)
+        sequence = await journal.append(ended, notes=notes)
     except LeaseGone:
         return _stopped(call, ended, CancelReason.LEASE_LOST, None)
     except Aborted as error:

@@ -20,6 +20,7 @@ from .events import BranchCompleted, BranchReason, BranchResult, BranchStarted, 
 from .failpoints import failpoint
 from .failures import error_text, hint_of
 from .joins import Course, Failure, Tally
+from .questions import asked_twice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -281,7 +282,8 @@ class FanOutRun:
             if self.visit.token.fired:
                 return CutShort(Cut.CANCELLED)
             if asked and self.tally.course is Course.GO_ON:
-                return Suspended(questions=asked)
+                unclear = asked_twice(asked)
+                return Suspended(questions=asked) if unclear is None else Raised(unclear)
         if self.tally.reduces:
             return self._reduced()
         failures = [

@@ -59,6 +59,12 @@ def interrupts_refusal(graph: CompiledGraph[Any], options: RunOptions) -> str | 
     return None
 
 
+def inside(paths: frozenset[str], node: str) -> frozenset[str]:
+    """Those of the paths that lead into the node, as they are called there."""
+    prefix = f"{node}/"
+    return frozenset(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
+
+
 def has_node(nodes: Container[str], composites: Mapping[str, Composite[Any]], path: str) -> bool:
     """Whether the path leads to a node, through subgraphs only: nothing else can be stopped inside."""
     if path in nodes:

@@ -39,6 +39,7 @@ from .events import HopLimitExceeded, RetryScheduled
 from .failpoints import failpoint
 from .failures import GaveUp, error_text, failure_metadata, give_up, hop_limit_metadata
 from .idempotency import idempotency_key
+from .interrupts import inside
 from .metadata import CANCEL_REASON
 from .node import LastFailure, NodeContext, NodeMode, NodeSpec
 from .node_record import NodeRecord
@@ -86,6 +87,7 @@ class Level(Generic[S]):
     around it, `wrap` puts a row of this level into one of the outermost. `is_item` is a
     level inside a map's item: it saves no rows, asks nothing and keeps nothing.
     `position` is where it has come to, and `child` the level it is inside of.
+    `interrupt_before` and `interrupt_after` are the static interrupts in effect, by path from here.
     """
 
     graph: CompiledGraph[S]
@@ -97,6 +99,8 @@ class Level(Generic[S]):
     position: Position
     prefix: str = ""
     above: tuple[int, ...] = ()
+    interrupt_before: frozenset[str] = frozenset()
+    interrupt_after: frozenset[str] = frozenset()
     is_item: bool = False
     item_recovery: bool = False
     child: Level[Any] | None = None
@@ -105,11 +109,11 @@ class Level(Generic[S]):
         """Run from `start` to an end.
 
         A fresh level may be stopped before its first node, by a static interrupt too; one
-        that goes on runs its node first. Raises `LeaseGone`, `LogMoved`, `Aborted` and
+        that a person let go on runs its node first. Raises `LeaseGone`, `LogMoved`, `Aborted` and
         whatever is no `Exception`.
         """
         position: Position = start
-        may_ask = is_fresh
+        may_ask = is_fresh or start.is_unasked
         while True:
             self.position, self.child = position, None
             if position.nested is None and self.token.fired:
@@ -178,7 +182,9 @@ class Level(Generic[S]):
         """Attempt the node until it commits, is given up, or the run is cut."""
         if self.run_.stream is None and spec.name in self.graph.streaming and position.nested is None:
             raise StateError(_needs_stream(spec))
-        number = 1
+        number, notes = 1, self.run_.notes
+        is_subgraph = isinstance(self.graph.composites.get(spec.name), Subgraph)
+        held = notes.of(record.path) if is_subgraph else ()
         context = self._context(spec, position, number)
         while True:
             self.run_.journal.check_lease()
@@ -193,6 +199,8 @@ class Level(Generic[S]):
                 return failure
             if not await self._retry(spec, failure, number, record):
                 return CutShort(Cut.CANCELLED, self._standing(position, Status.CANCELLED))
+            if is_subgraph:  # its child begins again where it began: with the answers that it had there
+                notes.restore(record.path, held)
             number += 1
             context = self._context(spec, position, number)
 
@@ -250,6 +258,8 @@ class Level(Generic[S]):
             wrap=lambda row: self.wrap(self.rows.row(Status.RUNNING, node, node, position, nested=row)),
             prefix=f"{self.prefix}{name}/",
             above=(*self.above, position.hops + 1),
+            interrupt_before=graph.interrupt_before | inside(self.interrupt_before, node),
+            interrupt_after=graph.interrupt_after | inside(self.interrupt_after, node),
             is_item=self.is_item or is_item,
             item_recovery=self.item_recovery or (is_item and is_recovery),
         )
@@ -393,11 +403,7 @@ class Level(Generic[S]):
 
     def _interrupts(self, node: str, *, before: bool) -> bool:
         """Whether a static interrupt stops the thread before or after the node."""
-        if self.is_item:
-            return False
-        own = self.graph.interrupt_before if before else self.graph.interrupt_after
-        run = self.run_.interrupt_before if before else self.run_.interrupt_after
-        return bool(own or run) and (node in own or self.prefix + node in run)
+        return node in (self.interrupt_before if before else self.interrupt_after)
 
     async def _say(self, type_: ChunkType, path: str, content: str) -> bool:
         return await self.run_.say(type_, path, content, self.token)

@@ -13,7 +13,7 @@ from outcrop.stores.record import Note, NoteKind
 from .questions import answer_note, answers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .questions import Reply
 
@@ -49,11 +49,23 @@ class OpenNotes:
         """The node at `path` committed: what it and its branches left is done with."""
         if not self._notes:
             return
+        for note in self.of(path):
+            del self._notes[note.kind, note.path]
+            self._answers.pop(note.path, None)
+
+    def of(self, path: str) -> tuple[Note, ...]:
+        """What the node at `path`, and all that is below it, left."""
         below = f"{path}/"
-        for kind, at in list(self._notes):
-            if at == path or at.startswith(below):
-                del self._notes[kind, at]
-                self._answers.pop(at, None)
+        return tuple(
+            note for note in self._notes.values() if note.path == path or note.path.startswith(below)
+        )
+
+    def restore(self, path: str, notes: Sequence[Note]) -> None:
+        """Go back to these notes for the node at `path`, and all that is below it: it begins again."""
+        self.close(path)
+        for note in notes:
+            self.put(note)
+        self._answers.update(answers_in(notes))
 
     def all(self) -> tuple[Note, ...]:
         """What goes with the next row."""

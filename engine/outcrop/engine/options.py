@@ -92,7 +92,8 @@ class Answer:
 
     `text_overrides` are written as JSON strings; a field may be in one of the two only.
     Answering a failed or cancelled thread retries it: overrides apply, approval doesn't.
-    `replies` answer the questions of `ctx.interrupt`, by ID or by position (from 0).
+    `replies` answer the questions of `ctx.interrupt`, by ID or by position (from 0); an empty
+    ID is the only question that is open.
     `levels` override fields of outer levels' states: `{"": {...}}` for the outermost,
     `{"Work": {...}}` for the child of `Work`; `overrides` are the innermost level's.
     """

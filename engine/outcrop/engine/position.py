@@ -18,7 +18,8 @@ class Position:
     (Not frozen: one is made for every node, and a frozen one takes four times as long.)
     `hops` counts the nodes run before it. `is_recovery` and `last_failure` are told to the
     node, and hold until a node commits. `nested` is where the child of a subgraph node
-    stands, when the level goes on inside it.
+    stands, when the level goes on inside it. `is_unasked` says that no person has seen to it that
+    the level goes on at this node: a static interrupt may still stop it there.
     """
 
     node: str
@@ -28,3 +29,4 @@ class Position:
     is_recovery: bool = False
     last_failure: LastFailure | None = None
     nested: Position | None = None
+    is_unasked: bool = False

@@ -313,7 +313,10 @@ class Preflight(Generic[S]):
         text = self._overridden(graph, level.frozen_state, overrides_of(wake), path)
         if isinstance(text, Refused):
             return text
-        return Position(node=target, state=text, hops=hops_of(level), decision=decision)
+        is_unasked = not isinstance(wake, HumanWake)
+        return Position(
+            node=target, state=text, hops=hops_of(level), decision=decision, is_unasked=is_unasked
+        )
 
     def _around(self, row: Checkpoint, innermost: Position, wake: Wake) -> Position | Refused:
         """The innermost level's position inside those of the levels around it."""

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from outcrop.stores.record import Json
 
 
+ONLY_QUESTION = ""
+"""In place of an ID: the question that is open, if it is the only one."""
+
+
 class Asked(BaseException):
     """The attempt can't go on without an answer; no error, and none of the node's business."""
 
@@ -59,19 +63,38 @@ class Questions:
 
     def ask(self, payload: Json, id_: str | None) -> Json:
         """The answer to the next question, or `Asked`."""
-        position = len(self._ids)
-        id_ = id_ or f"{self._visit}?{position}"
+        position, given = len(self._ids), id_
+        id_ = given or f"{self._visit}?{position}"
         if id_ in self._ids:
             raise Fatal(f"node '{self._path}' asks question '{id_}' twice: give each its own id")
         self._ids.append(id_)
         if position < len(self._answered):
-            return self._answered[position].value
+            reply = self._answered[position]
+            if given and given != reply.id:
+                raise Fatal(
+                    f"node '{self._path}' asks question '{given}' where it had its answer to '{reply.id}': "
+                    "its questions must come in the same order every time"
+                )
+            return reply.value
         try:
             shown = cast("Json", orjson.loads(orjson.dumps(payload)))
         except (TypeError, ValueError) as error:
             raise Fatal(f"node '{self._path}' asks with a payload that isn't JSON: {error}") from None
         self.pending.append(Question(path=self._path, id=id_, position=position, payload=shown))
         raise Asked
+
+
+def asked_twice(asked: Iterable[Question]) -> Fatal | None:
+    """What is wrong with questions that one reply by ID would answer both of."""
+    by_id: dict[str, Question] = {}
+    for question in asked:
+        other = by_id.setdefault(question.id, question)
+        if other is not question:
+            return Fatal(
+                f"branches '{other.path}' and '{question.path}' both ask question '{question.id}': "
+                "give each its own id"
+            )
+    return None
 
 
 def question_notes(asked: Iterable[Question]) -> list[Note]:
@@ -152,6 +175,8 @@ def answered(
 
 
 def _asked(asked: tuple[Question, ...], to: str | int) -> Question | None:
+    if to == ONLY_QUESTION:
+        return asked[0] if len(asked) == 1 else None
     if isinstance(to, str):
         return next((question for question in asked if question.id == to), None)
     at = [question for question in asked if question.position == to]

@@ -91,7 +91,7 @@ async def recover_stale(threads: Threads[S], options: RecoverOptions) -> Recover
         return report
     stale_after = options.stale_after or timedelta()
     before = (options.now or threads.clock.now()) - stale_after
-    graph_id, version = graph_filter(threads.graph.identity, match_graph=options.match_graph)
+    graph_id, version = graph_filter(threads.graph, match_graph=options.match_graph)
     query = ThreadQuery(
         states=frozenset({ThreadState.RUNNING}),
         metadata=options.metadata,

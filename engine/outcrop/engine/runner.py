@@ -96,6 +96,8 @@ class Runner(Generic[S]):
             limit=self.limit,
             wrap=lambda row: row,
             position=start,
+            interrupt_before=self.graph.interrupt_before | self.run_.interrupt_before,
+            interrupt_after=self.graph.interrupt_after | self.run_.interrupt_after,
         )
 
     async def _begin(self, first: Checkpoint, notes: Sequence[Note]) -> bool:

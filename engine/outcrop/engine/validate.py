@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from .composites import Composite, Group, Map, Subgraph
 from .errors import CompilationFailed
 from .handler import is_async
-from .interrupts import has_node
+from .interrupts import has_node, inside
 from .node import EventWait, NodeMode, TimerWait
 
 if TYPE_CHECKING:
@@ -70,24 +70,25 @@ def check_maps(maps: Mapping[str, Map[Any]]) -> None:
         _check_fan_out(owner, map_.fan_out, "item")
         if map_.max_items is not None and map_.max_items < 1:
             raise CompilationFailed(f"{owner} has a max_items of {map_.max_items}; it must be at least 1")
-        where = next(_freezing(map_.child, ""), None)
+        where = next(_freezing(map_.child, "", frozenset()), None)
         if where is not None:
             raise CompilationFailed(f"{owner} runs a graph with {where}; a map item can't freeze")
 
 
-def _freezing(graph: CompiledGraph[Any], prefix: str) -> Iterator[str]:
-    """Where an item would freeze, in node order."""
+def _freezing(graph: CompiledGraph[Any], prefix: str, stops: frozenset[str]) -> Iterator[str]:
+    """Where an item would freeze, in node order; `stops` are the static interrupts set above."""
+    stops |= graph.interrupt_before | graph.interrupt_after
     for name in graph.names:
         path = prefix + name
         if name in graph.boundaries:
             yield f"an interrupt boundary at '{path}'"
         if name in graph.waits:
             yield f"a wait at '{path}'"
-        if name in graph.interrupt_before or name in graph.interrupt_after:
+        if name in stops:
             yield f"a static interrupt at '{path}'"
         composite = graph.composites.get(name)
         if isinstance(composite, (Map, Subgraph)):
-            yield from _freezing(composite.child, f"{path}/")
+            yield from _freezing(composite.child, f"{path}/", inside(stops, name))
 
 
 def check_reductions(composites: Mapping[str, Composite[Any]]) -> None:

@@ -89,7 +89,7 @@ async def wake_due(threads: Threads[S], options: WakeOptions) -> WakeReport[S]:
     if report.refusal is not None:
         return report
     now = options.now or threads.clock.now()
-    graph_id, version = graph_filter(threads.graph.identity, match_graph=options.match_graph)
+    graph_id, version = graph_filter(threads.graph, match_graph=options.match_graph)
     query = ThreadQuery(
         due_by=now,
         metadata=options.metadata,
