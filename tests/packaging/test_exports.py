@@ -49,9 +49,9 @@ EXPORTS = {
     "topics": """
         BadCommand BadOutcome BrokerUnreachable Cancel ClientClosed Command CommandType DecisionBody
         EmbeddedBroker End ErrorBody GraphRef Handle MessageTooLarge MissingExtra Outcome
-        OutcomeStatus OutcomeTimeout OutcomesLost Recover Resume Run SendFailed Signal ThreadsClient
-        TopicMissing TopicNames TopicRefused TopicsError WaitBody Wake decode_command decode_outcome
-        encode_command encode_outcome partition_for
+        OutcomeStatus OutcomeTimeout OutcomesLost QuestionBody Recover Rerun Resume Run SendFailed Signal
+        ThreadsClient TopicMissing TopicNames TopicRefused TopicsError Update WaitBody Wake decode_command
+        decode_outcome encode_command encode_outcome partition_for
     """,
     "worker": """
         CommitRefused ExitCode GraphsNotFound LogFailed OffsetLost PublishFailed Settings

@@ -32,9 +32,11 @@ from outcrop.topics.messages import (
     GraphRef,
     Outcome,
     Recover,
+    Rerun,
     Resume,
     Run,
     Signal,
+    Update,
     Wake,
 )
 from outcrop.worker.control import Control, Handled, Unfinished
@@ -103,7 +105,8 @@ class World:
     ) -> CompiledGraph[State]:
         """`line`: a, b, c; `approval`: a, gate, b; `events`: a, first, b, second, c; `timer`: a, pause, b.
 
-        `timeout` is `approval` with ten minutes for the answer, `twice` is `events` with one event for both.
+        `timeout` is `approval` with ten minutes for the answer, `twice` is `events` with one event for both;
+        `questions`: a, ask (for a colour, then whatever it is given for a price), b.
         """
         graph = Graph(dict[str, Any], id=name, version="1")
         steps = {
@@ -113,6 +116,7 @@ class World:
             "events": ("a", "first", "b", "second", "c"),
             "twice": ("a", "once", "b", "again", "c"),
             "timer": ("a", "pause", "b"),
+            "questions": ("a", "ask", "b"),
         }[name]
         for step in steps:
             match step:
@@ -124,6 +128,8 @@ class World:
                     graph.wait_for_event(step, event=f"{step}.came")
                 case "once" | "again":
                     graph.wait_for_event(step, event="came")
+                case "ask":
+                    self._asker(graph)
                 case "pause":
                     graph.timer("pause", delay=timedelta(minutes=5))
                 case _:
@@ -140,6 +146,14 @@ class World:
 
         node.__name__ = name
         graph.node(node)
+
+    def _asker(self, graph: Graph[State]) -> None:
+        @graph.node
+        async def ask(state: State, context: NodeContext) -> None:
+            self.ran.append((context.thread_id, "ask"))
+            state["colour"] = await context.interrupt({"of": state["amount"]}, id="colour")
+            await self.hooks.visit("ask")
+            state["price"] = await context.interrupt("price?", id="price")
 
     # Commands
 
@@ -170,6 +184,16 @@ class World:
 
     def signal(self, event: str, thread: str = "t", *, command_id: UUID | None = None, **more: Any) -> Signal:
         return Signal(event=event, **self.common(thread, command_id) | more)
+
+    def update(
+        self, values: State, thread: str = "t", *, command_id: UUID | None = None, **more: Any
+    ) -> Update:
+        return Update(values=values, **self.common(thread, command_id) | more)
+
+    def rerun(
+        self, at_sequence: int, thread: str = "t", *, command_id: UUID | None = None, **more: Any
+    ) -> Rerun:
+        return Rerun(at_sequence=at_sequence, **self.common(thread, command_id) | more)
 
     def end(self, thread: str = "t", **more: Any) -> End:
         return End(**self.common(thread, None) | more)
@@ -204,7 +228,8 @@ class World:
     ) -> Process:
         """One worker's handling, serving all graphs of this world unless told which."""
         served = graphs or tuple(
-            self.graph(each) for each in ("line", "approval", "timeout", "events", "twice", "timer")
+            self.graph(each)
+            for each in ("line", "approval", "timeout", "events", "twice", "timer", "questions")
         )
         return Process(self, name, served, store or self.store, settings)
 

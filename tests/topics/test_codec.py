@@ -130,7 +130,7 @@ def test_times_become_utc() -> None:
         (_run(version=1.0), BadKind.UNSUPPORTED_VERSION),
         (_run(type=...), BadKind.INVALID),
         (_run(type=1), BadKind.INVALID),
-        (_run(type="rerun"), BadKind.UNKNOWN_TYPE),
+        (_run(type="replay"), BadKind.UNKNOWN_TYPE),
         (_run(tyep="run"), BadKind.INVALID),
         (_run(graph={"id": "orders", "verison": "1"}), BadKind.INVALID),
         (_run(graph="orders"), BadKind.INVALID),
@@ -184,7 +184,7 @@ def test_header_that_contradicts_the_body_is_refused() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "thread_id", "command_id"),
     [
-        (b"t", _run(type="rerun"), "t", ID),
+        (b"t", _run(type="replay"), "t", ID),
         (b"k", _run(), "t", ID),  # a mismatch: the sender said "t" itself
         (b"k", _run(thread_id=...), "k", ID),
         (b"k", _run(thread_id="a\nb"), None, ID),

@@ -17,9 +17,11 @@ from outcrop.topics.messages import (
     End,
     GraphRef,
     Recover,
+    Rerun,
     Resume,
     Run,
     Signal,
+    Update,
     Wake,
 )
 from outcrop.topics.names import TopicNames
@@ -42,7 +44,10 @@ EXAMPLES: list[AnyCommand] = [
     ),
     Resume(**COMMON),
     Resume(**COMMON, decision=DecisionBody(approved=True), boundary="approve", expected_sequence=3),
+    Resume(**COMMON, answers={"colour": None, "price": {"amount": 3}}, value=[1]),
     Signal(**COMMON, event="paid", payload={"receipt": "r"}, reply_to="replies"),
+    Update(**COMMON, values={"amount": 1}, as_node="quote", at_sequence=2, expected_sequence=5),
+    Rerun(**COMMON, at_sequence=2, expected_sequence=5),
     End(**COMMON, by="ann"),
     Cancel(**COMMON),
     Wake(**COMMON, sequence=3),

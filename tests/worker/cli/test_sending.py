@@ -165,6 +165,29 @@ def test_signal_carries_its_payload(send: Sender, thread_id: str, tmp_path: Path
     assert (outcome["status"], outcome["state"]["settled"]) == ("completed", True)
 
 
+def test_update_and_rerun_take_a_thread_back(send: Sender, thread_id: str) -> None:
+    waiting = send.outcome("run", thread_id, "--graph", "orders", "--state", '{"amount": 2500}')
+    seen = ("--expected-sequence", str(waiting["sequence"]))
+    updated = send.outcome("update", thread_id, "--set", "amount=2400", "--set", 'pay_by="card"', *seen)
+    assert (updated["status"], updated["node"], updated["state"]["amount"]) == (
+        "interrupted",
+        "approve",
+        2400,
+    )
+    stale = send.outcome("rerun", thread_id, "--at-sequence", "1", *seen, code=1)
+    assert stale["reason"] == "stale"
+    again = send.outcome("rerun", thread_id, "--at-sequence", "1")
+    assert (again["status"], again["state"]["amount"]) == ("interrupted", 2500)
+    moved = send.outcome("update", thread_id, "--as-node", "charge", "--at-sequence", "1")
+    assert (moved["status"], moved["node"]) == ("interrupted", "charge")
+
+
+def test_a_reply_to_what_nobody_asked_is_refused(send: Sender, thread_id: str) -> None:
+    send.outcome("run", thread_id, "--graph", "orders", "--state", '{"amount": 2500}')
+    refused = send.outcome("resume", thread_id, "--reply", 'colour="red"', code=1)
+    assert "asks no question" in refused["error"]["message"]
+
+
 def test_end_ends(send: Sender, thread_id: str) -> None:
     send.outcome("run", thread_id, "--graph", "orders", "--state", '{"amount": 2500}')
     assert send.outcome("end", thread_id, "--by", "dana")["status"] == "ended"

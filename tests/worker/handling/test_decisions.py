@@ -14,10 +14,12 @@ from outcrop.worker.decisions import (
     RecoverThenLook,
     RecoverThread,
     Refuse,
+    RerunThread,
     ResumeThread,
     SignalThread,
     StartRun,
     TellEnded,
+    UpdateThread,
     View,
     WakeThread,
     decide,
@@ -55,6 +57,11 @@ COMMANDS: dict[str, AnyCommand] = {
     "resume elsewhere": WORLD.resume(boundary="z"),
     "signal": WORLD.signal("paid"),
     "signal other": WORLD.signal("other"),
+    "update": WORLD.update({}),
+    "update stale": WORLD.update({}, expected_sequence=6),
+    "rerun": WORLD.rerun(2),
+    "rerun seen": WORLD.rerun(2, expected_sequence=SEQUENCE),
+    "rerun stale": WORLD.rerun(2, expected_sequence=6),
     "end": WORLD.end(),
     "cancel": WORLD.cancel(),
     "wake": WORLD.wake(SEQUENCE),
@@ -85,6 +92,8 @@ SIGNAL = row_of({
     "none": "no_thread", "running": RecoverThenLook, "exhausted": "max_recoveries", "event": SignalThread,
     ("boundary", "due", "not yet", *STOPPED, *FINISHED, "resumed"): "not_waiting",
 })  # fmt: skip
+BACK: dict[Any, Any] = {"none": "no_thread", "running": RecoverThenLook, "exhausted": "max_recoveries"}
+STANDING = (*WAITING, *STOPPED, *FINISHED, "resumed")
 ANSWERED = ("running", "exhausted", "boundary", "event", "not yet", *STOPPED, *FINISHED, "resumed")
 STALE = dict.fromkeys((*WAITING, *STOPPED), "stale")
 TABLE: dict[str, dict[str, Any]] = {
@@ -95,6 +104,11 @@ TABLE: dict[str, dict[str, Any]] = {
     "resume elsewhere": RESUME | STALE,
     "signal": SIGNAL,
     "signal other": SIGNAL | {"event": "not_waiting"},
+    "update": row_of({**BACK, STANDING: UpdateThread}),
+    "update stale": row_of({**BACK, STANDING: "stale"}),
+    "rerun": row_of({**BACK, STANDING: RerunThread}),
+    "rerun seen": row_of({**BACK, STANDING: RerunThread}),
+    "rerun stale": row_of({**BACK, STANDING: "stale"}),
     "end": row_of({
         "none": "no_thread", ("running", "exhausted", *WAITING, *STOPPED): EndThread,
         "completed": "finished", "ended": TellEnded, "resumed": "lost_run",

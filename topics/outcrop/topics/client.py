@@ -30,7 +30,19 @@ from .headers import command_headers
 from .ids import new_command_id
 from .keys import encode_key
 from .mailbox import Mailbox
-from .messages import AnyCommand, Cancel, DecisionBody, End, GraphRef, Outcome, Resume, Run, Signal
+from .messages import (
+    AnyCommand,
+    Cancel,
+    DecisionBody,
+    End,
+    GraphRef,
+    Outcome,
+    Rerun,
+    Resume,
+    Run,
+    Signal,
+    Update,
+)
 from .names import TopicNames
 from .tracing import current_traceparent, is_traceparent
 from .transport import Connection, Envelope, Reader, Sender
@@ -126,6 +138,8 @@ class ThreadsClient:
         thread_id: str,
         *,
         decision: DecisionBody | None = None,
+        answers: Mapping[str, object] | None = None,
+        value: object = None,
         boundary: str | None = None,
         expected_sequence: int | None = None,
         deadline: datetime | None = None,
@@ -134,13 +148,16 @@ class ThreadsClient:
         """Answer the boundary the thread waits at, or retry a failed or cancelled thread.
 
         Without a decision it is approved, by nobody. `boundary` and `expected_sequence` have the command
-        refused as `stale` when the thread has moved on.
+        refused as `stale` when the thread has moved on. `answers` are to the questions that an
+        outcome tells, by ID; `value`, unless it is None, is to the only one that is open.
         """
         return await self._send(
             Resume,
             thread_id,
             options,
             decision=decision,
+            answers=_json(dict(answers or {})),
+            value=value,
             boundary=boundary,
             expected_sequence=expected_sequence,
             deadline=deadline,
@@ -155,6 +172,46 @@ class ThreadsClient:
     ) -> Handle:
         """Answer an event wait; the payload's fields are laid over the state's."""
         return await self._send(Signal, thread_id, options, event=event, payload=_json(payload or {}))
+
+    async def update(
+        self,
+        thread_id: str,
+        values: BaseModel | Mapping[str, Any],
+        *,
+        as_node: str | None = None,
+        at_sequence: int | None = None,
+        expected_sequence: int | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Handle:
+        """Lay fields over the state, at the latest checkpoint or an earlier one; nothing runs."""
+        return await self._send(
+            Update,
+            thread_id,
+            options,
+            values=_json(values),
+            as_node=as_node,
+            at_sequence=at_sequence,
+            expected_sequence=expected_sequence,
+        )
+
+    async def rerun(
+        self,
+        thread_id: str,
+        at_sequence: int,
+        *,
+        expected_sequence: int | None = None,
+        deadline: datetime | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Handle:
+        """Go back to an earlier checkpoint and run what follows it again."""
+        return await self._send(
+            Rerun,
+            thread_id,
+            options,
+            at_sequence=at_sequence,
+            expected_sequence=expected_sequence,
+            deadline=deadline,
+        )
 
     async def end(self, thread_id: str, *, by: str | None = None, **options: Unpack[SendOptions]) -> Handle:
         """End the thread for good."""

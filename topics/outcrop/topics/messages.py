@@ -51,6 +51,8 @@ class CommandType(StrEnum):
     RUN = "run"
     RESUME = "resume"
     SIGNAL = "signal"
+    UPDATE = "update"
+    RERUN = "rerun"
     END = "end"
     CANCEL = "cancel"
     WAKE = "wake"
@@ -117,10 +119,16 @@ class Run(_Command):
 
 
 class Resume(_Command):
-    """Answer the boundary the thread waits at, or retry a failed or cancelled thread."""
+    """Answer the boundary the thread waits at, or retry a failed or cancelled thread.
+
+    `answers` are to the questions that its nodes ask, by ID; `value`, if it isn't null, to the only one
+    that is open.
+    """
 
     type: Literal[CommandType.RESUME] = CommandType.RESUME
     decision: DecisionBody | None = None
+    answers: dict[Text, JsonValue] = Field(default_factory=dict)
+    value: JsonValue = None
     boundary: Text | None = None
     expected_sequence: Annotated[int, Field(ge=0)] | None = None
     deadline: Instant | None = None
@@ -132,6 +140,28 @@ class Signal(_Command):
     type: Literal[CommandType.SIGNAL] = CommandType.SIGNAL
     event: Text
     payload: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class Update(_Command):
+    """Write a row with top-level fields of the state replaced, and run nothing.
+
+    From the latest row, or that at `at_sequence`; with `as_node` as if that node had just left it.
+    """
+
+    type: Literal[CommandType.UPDATE] = CommandType.UPDATE
+    values: dict[str, JsonValue] = Field(default_factory=dict)
+    as_node: Text | None = None
+    at_sequence: Annotated[int, Field(ge=0)] | None = None
+    expected_sequence: Annotated[int, Field(ge=0)] | None = None
+
+
+class Rerun(_Command):
+    """Go back to the checkpoint at `at_sequence` and run what follows it again."""
+
+    type: Literal[CommandType.RERUN] = CommandType.RERUN
+    at_sequence: Annotated[int, Field(ge=0)]
+    expected_sequence: Annotated[int, Field(ge=0)] | None = None
+    deadline: Instant | None = None
 
 
 class End(_Command):
@@ -162,7 +192,7 @@ class Recover(_Command):
     sequence: Annotated[int, Field(ge=0)]
 
 
-AnyCommand: TypeAlias = Run | Resume | Signal | End | Cancel | Wake | Recover
+AnyCommand: TypeAlias = Run | Resume | Signal | Update | Rerun | End | Cancel | Wake | Recover
 Command: TypeAlias = Annotated[AnyCommand, Field(discriminator="type")]
 
 
@@ -179,6 +209,14 @@ class ErrorBody(_Read):
 
     kind: str
     message: str
+
+
+class QuestionBody(_Read):
+    """What a node of an interrupted thread asks; a resume answers it by `id`."""
+
+    id: str
+    path: str
+    payload: JsonValue = None
 
 
 class Outcome(_Read):
@@ -198,6 +236,7 @@ class Outcome(_Read):
     node: str | None = None
     sequence: int | None = None
     wait: WaitBody | None = None
+    questions: list[QuestionBody] | None = None
     error: ErrorBody | None = None
     state: JsonValue = None
     state_omitted: bool = False

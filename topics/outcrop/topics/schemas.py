@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 
 from . import headers
-from .messages import VERSION, Cancel, End, Outcome, Recover, Resume, Run, Signal, Wake
+from .messages import VERSION, Cancel, End, Outcome, Recover, Rerun, Resume, Run, Signal, Update, Wake
 from .names import TopicNames
 
 if TYPE_CHECKING:
@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 
 _Object: TypeAlias = dict[str, Any]
 
-COMMANDS: Final[tuple[type[BaseModel], ...]] = (Run, Resume, Signal, End, Cancel, Wake, Recover)
+COMMANDS: Final[tuple[type[BaseModel], ...]] = (
+    Run,
+    Resume,
+    Signal,
+    Update,
+    Rerun,
+    End,
+    Cancel,
+    Wake,
+    Recover,
+)
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _FORMAT: Final = "application/schema+json;version=draft-2020-12"
 

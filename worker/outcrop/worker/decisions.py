@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from outcrop.engine.metadata import recoveries_of
 from outcrop.stores.record import ThreadState, WaitKind
-from outcrop.topics.messages import Cancel, End, Recover, Resume, Run, Signal, Wake
+from outcrop.topics.messages import Cancel, End, Recover, Rerun, Resume, Run, Signal, Update, Wake
 
 if TYPE_CHECKING:
     from outcrop.stores.record import Row
@@ -72,6 +72,16 @@ class SignalThread:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateThread:
+    """Write a row with another state."""
+
+
+@dataclass(frozen=True, slots=True)
+class RerunThread:
+    """Run again from an earlier row."""
+
+
+@dataclass(frozen=True, slots=True)
 class EndThread:
     """End the thread."""
 
@@ -127,6 +137,8 @@ Act: TypeAlias = (
     StartRun
     | ResumeThread
     | SignalThread
+    | UpdateThread
+    | RerunThread
     | EndThread
     | CancelThread
     | WakeThread
@@ -134,7 +146,7 @@ Act: TypeAlias = (
     | RecoverThenLook
 )
 Action: TypeAlias = Act | Refuse | TellEnded | Drop | LookAgain
-_Later: TypeAlias = Resume | Signal | End | Cancel | Wake | Recover
+_Later: TypeAlias = Resume | Signal | Update | Rerun | End | Cancel | Wake | Recover
 
 
 def decide(command: AnyCommand, view: View) -> Action:
@@ -157,12 +169,14 @@ def _no_thread(command: AnyCommand) -> Action:
     return Refuse(Reason.NO_THREAD, f"thread '{command.thread_id}' doesn't exist")
 
 
-def _on_thread(command: _Later, row: Row, view: View) -> Action:
+def _on_thread(command: _Later, row: Row, view: View) -> Action:  # noqa: PLR0911 - a command type a line
     match command:
         case Resume():
             return _resume(command, row, view)
         case Signal():
             return _signal(command, row, view)
+        case Update() | Rerun():
+            return _go_back(command, row, view)
         case End():
             return _end(row)
         case Cancel():
@@ -185,18 +199,33 @@ def _resume(command: Resume, row: Row, view: View) -> Action:
         case ThreadState.COMPLETED | ThreadState.ENDED:
             return Refuse(Reason.FINISHED, f"thread '{command.thread_id}' is {checkpoint.state.value}")
         case ThreadState.INTERRUPTED | ThreadState.FAILED | ThreadState.CANCELLED:
-            return _stale(command, row) or ResumeThread()
+            return _stale(command, row) or _elsewhere(command, row) or ResumeThread()
 
 
-def _stale(command: Resume, row: Row) -> Refuse | None:
-    """The row isn't the one that the sender saw, or doesn't wait where the sender thinks."""
+def _stale(command: Resume | Update | Rerun, row: Row) -> Refuse | None:
+    """The row isn't the one that the sender saw."""
     expected, thread = command.expected_sequence, command.thread_id
     if expected is not None and expected != row.sequence:
         return Refuse(Reason.STALE, f"thread '{thread}' is at sequence {row.sequence}, not {expected}")
+    return None
+
+
+def _elsewhere(command: Resume, row: Row) -> Refuse | None:
+    """The thread doesn't wait where the sender thinks."""
     node = row.checkpoint.innermost.suspended_node
     if command.boundary is not None and command.boundary != node:
-        return Refuse(Reason.STALE, f"thread '{thread}' is at '{node}', not at '{command.boundary}'")
+        message = f"thread '{command.thread_id}' is at '{node}', not at '{command.boundary}'"
+        return Refuse(Reason.STALE, message)
     return None
+
+
+def _go_back(command: Update | Rerun, row: Row, view: View) -> Action:
+    """Whatever came of the thread: only a dead run is brought to its end first."""
+    if row.checkpoint.state is ThreadState.RUNNING:
+        return _recover_first(row, view)
+    if (stale := _stale(command, row)) is not None:
+        return stale
+    return UpdateThread() if isinstance(command, Update) else RerunThread()
 
 
 def _signal(command: Signal, row: Row, view: View) -> Action:

@@ -31,7 +31,7 @@ from .decisions import (
     View,
     decide,
 )
-from .outcomes import Telling
+from .outcomes import Telling, may_ask
 from .ownership import (
     Claimant,
     Fresh,
@@ -182,7 +182,7 @@ class Errand:
     async def _follow(self, verdict: Verdict, row: Row | None) -> _Step:
         match verdict:
             case Told(told):
-                return self._answer_from(told)
+                return await self._answer_from(told)
             case InProgress(running):
                 return await self._continue(running)
             case Stamped(stamp):
@@ -234,7 +234,7 @@ class Errand:
             case Refuse(reason, message):
                 return self._refused(reason, message, row)
             case TellEnded(ended):
-                return self._answer_from(ended)
+                return await self._answer_from(ended)
             case Drop(why):
                 return self._dropped(why)
             case LookAgain():
@@ -297,7 +297,7 @@ class Errand:
         if isinstance(action, RecoverThenLook):
             self._noticed(stopped)
             return _Again(pause=False)
-        return self._answer_from(stopped)
+        return await self._answer_from(stopped)
 
     async def _on_unwritten(self, action: Act, result: _Ended, served: Served, row: Row | None) -> _Step:
         """No row tells the result: it is the answer, unless a running row is there to go on from."""
@@ -369,9 +369,12 @@ class Errand:
             state_cap=self._desk.settings.state_cap,
         )
 
-    def _answer_from(self, row: Row) -> Settled:
+    async def _answer_from(self, row: Row) -> Settled:
         self._noticed(row)
-        return self._answer(self._telling.row(row))
+        if not may_ask(row.checkpoint):
+            return self._answer(self._telling.row(row))
+        notes = await self._desk.store.get_notes([row])
+        return self._answer(self._telling.row(row, notes.get(row.sequence, ())))
 
     def _noticed(self, row: Row) -> None:
         wait = row.checkpoint.innermost.wait

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import orjson
 
 from outcrop.engine.metadata import CANCEL_REASON, COMMAND_ID, END_REASON, ERROR, ERROR_KIND, caller_metadata
+from outcrop.engine.questions import questions_in
 from outcrop.stores.record import Status, WaitKind
-from outcrop.topics.messages import ErrorBody, GraphName, Outcome, OutcomeStatus, WaitBody
+from outcrop.topics.messages import ErrorBody, GraphName, Outcome, OutcomeStatus, QuestionBody, WaitBody
 
 from .decisions import Reason, exhausted_message, lost_message
 from .marks import RECOVERY_ID, mark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from outcrop.engine.outcome import Failed
-    from outcrop.stores.record import Checkpoint, GraphIdentity, Row
+    from outcrop.stores.record import Checkpoint, GraphIdentity, Note, Row
     from outcrop.topics.messages import CommandType
 
 TEXT_LIMIT: Final = 10_000
@@ -48,8 +49,8 @@ class Telling:
     finished_at: datetime
     state_cap: int
 
-    def row(self, row: Row) -> Outcome:
-        """The outcome that a row at which work stopped tells."""
+    def row(self, row: Row, notes: Sequence[Note] = ()) -> Outcome:
+        """The outcome that a row at which work stopped tells, with what its notes ask."""
         checkpoint = row.checkpoint
         return self._of_checkpoint(
             row,
@@ -57,6 +58,11 @@ class Telling:
             reason=_reason(checkpoint),
             node=checkpoint.suspended_node,
             wait=_wait(checkpoint),
+            questions=[
+                QuestionBody(id=question.id, path=question.path, payload=question.payload)
+                for question in questions_in(notes)
+            ]
+            or None,
             error=_error(checkpoint),
             state=checkpoint.frozen_state,
         )
@@ -134,6 +140,13 @@ class Telling:
             **_capped(state, metadata or {}, self.state_cap),
             **fields,
         )
+
+
+def may_ask(checkpoint: Checkpoint) -> bool:
+    """Whether questions may stand beside the row: its node waits before it has committed."""
+    innermost = checkpoint.innermost
+    is_before = innermost.suspended_node == innermost.next_node
+    return checkpoint.status is Status.INTERRUPTED and is_before and innermost.wait is None
 
 
 def _reason(checkpoint: Checkpoint) -> str | None:

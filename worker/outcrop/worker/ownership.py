@@ -36,6 +36,8 @@ _OWN_KEYS = {
     CommandType.RESUME: (COMMAND_ID, RESUME_ID),
     CommandType.SIGNAL: (COMMAND_ID, RESUME_ID),
     CommandType.WAKE: (COMMAND_ID, RESUME_ID),
+    CommandType.UPDATE: (COMMAND_ID,),
+    CommandType.RERUN: (COMMAND_ID, RESUME_ID),
     CommandType.END: (COMMAND_ID,),
     CommandType.CANCEL: (COMMAND_ID, CANCEL_ID),
     CommandType.RECOVER: (COMMAND_ID, RECOVERY_ID),

@@ -14,8 +14,9 @@ import orjson
 from outcrop.engine.cancellation import CancelReason, CancelToken
 from outcrop.engine.metadata import COMMAND_ID
 from outcrop.engine.options import Answer, LeaseOptions, RunOptions
+from outcrop.engine.questions import ONLY_QUESTION
 from outcrop.stores.port import EMPTY_LOG
-from outcrop.topics.messages import Cancel, End, Recover, Resume, Run, Signal, Wake
+from outcrop.topics.messages import Cancel, End, Recover, Rerun, Resume, Run, Signal, Update, Wake
 
 from .decisions import RecoverThenLook, RecoverThread
 from .marks import Marks, mark
@@ -64,7 +65,7 @@ class Verbs:
             withdraw()
         return Done(result, marks.last)
 
-    async def _call(  # noqa: PLR0911 - a command type a line
+    async def _call(  # noqa: C901, PLR0911 - a command type a line
         self, action: Act, served: Served, options: RunOptions
     ) -> RunResult[Any]:
         threads, thread_id = served.threads, self.command.thread_id
@@ -77,6 +78,11 @@ class Verbs:
                 return await threads.resume(thread_id, _answer(self.command), options)
             case Signal(event=event, payload=payload):
                 return await threads.signal(thread_id, event, cast("dict[str, Any]", payload), options)
+            case Update(values=values, as_node=as_node, at_sequence=at):
+                fields = cast("dict[str, Any]", values)
+                return await threads.update_state(thread_id, fields, options, as_node=as_node, at_sequence=at)
+            case Rerun(at_sequence=at):
+                return await threads.rerun(thread_id, at, options)
             case End(by=by):
                 return await threads.end(thread_id, by=by, options=options)
             case Cancel():
@@ -92,7 +98,7 @@ class Verbs:
             metadata=command.metadata if is_ours else {},
             run_id=_run_id(command, row, is_ours=is_ours),
             lease=LeaseOptions(self.settings.worker, self.settings.lease_ttl),
-            deadline=command.deadline if is_ours and isinstance(command, Run | Resume) else None,
+            deadline=command.deadline if is_ours and isinstance(command, Run | Resume | Rerun) else None,
             cancellation=cancellation,
             stop=self.control.stop,
             expected_sequence=EMPTY_LOG if row is None else row.sequence,
@@ -134,8 +140,11 @@ def state_size(command: AnyCommand) -> int:
     match command:
         case Run(state=state):
             return len(orjson.dumps(state))
-        case Resume(decision=decision) if decision is not None:
-            return len(orjson.dumps(decision.overrides))
+        case Resume(decision=decision, answers=answers, value=value):
+            overrides = {} if decision is None else decision.overrides
+            return sum(len(orjson.dumps(part)) for part in (overrides, answers, value) if part)
+        case Update(values=values):
+            return len(orjson.dumps(values))
         case Signal(payload=payload):
             return len(orjson.dumps(payload))
         case _:
@@ -148,11 +157,13 @@ def _run_id(command: AnyCommand, row: Row | None, *, is_ours: bool) -> str:
 
 
 def _answer(command: Resume) -> Answer:
-    decision = command.decision
+    decision, replies = command.decision, cast("dict[str | int, Any]", dict(command.answers))
+    if command.value is not None:
+        replies[ONLY_QUESTION] = cast("Any", command.value)
     if decision is None:
-        return Answer()
+        return Answer(replies=replies)
     overrides = cast("dict[str, Any]", decision.overrides)
-    return Answer(approved=decision.approved, by=decision.by, overrides=overrides)
+    return Answer(approved=decision.approved, by=decision.by, overrides=overrides, replies=replies)
 
 
 def _text(state: object) -> str:

@@ -9,6 +9,7 @@ from outcrop.topics.messages import OutcomeStatus
 
 from .difference import raw_json
 from .exits import Exit
+from .terminal import to_json
 from .views import wait_phrase
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def outcome_fields(outcome: Outcome) -> list[tuple[str, str]]:
         "error": None if outcome.error is None else f"{outcome.error.message} ({outcome.error.kind})",
         "node": outcome.node,
         "waits for": None if wait is None else wait_phrase(wait.kind, wait.event, wait.wake_at),
+        **{f"asks {question.id}": to_json(question.payload) for question in outcome.questions or ()},
         "sequence": None if outcome.sequence is None else str(outcome.sequence),
         "worker": outcome.worker,
         "state": _state(outcome),

@@ -43,19 +43,27 @@ _RESUME_EXAMPLES = """
 outcrop send resume order-1042 --decision approve --by dana --wait
 outcrop send resume order-1042 --decision reject --by dana --boundary approve
 outcrop send resume order-1042 --decision approve --override 'amount=200'
+outcrop send resume order-1042 --reply 'colour="red"' --wait
 """
 _SIGNAL_EXAMPLES = """
 outcrop send signal order-1042 payment.settled --payload '{"settled": true}' --wait
 """
+_UPDATE_EXAMPLES = """
+outcrop send update order-1042 --set amount=200 --wait
+outcrop send update order-1042 --set amount=200 --as-node quote --at-sequence 3
+"""
+_RERUN_EXAMPLES = "outcrop send rerun order-1042 --at-sequence 3 --wait"
 
 
 def add_commands(commands: Subparsers) -> None:
-    """`send run|resume|signal|end|cancel`."""
+    """`send run|resume|signal|update|rerun|end|cancel`."""
     group = commands.add_parser("send", help="send a command to a thread")
     verbs = group.add_subparsers(metavar="VERB", required=True)
     _add_run(verbs)
     _add_resume(verbs)
     _add_signal(verbs)
+    _add_update(verbs)
+    _add_rerun(verbs)
     _add_end(verbs)
     _add_cancel(verbs)
 
@@ -90,8 +98,16 @@ def _add_resume(verbs: Subparsers) -> None:
         metavar="FIELD=JSON",
         help="replace a top-level field of the state (repeat for several)",
     )
+    resume.add_argument(
+        "--reply",
+        action="append",
+        default=[],
+        type=json_pair,
+        metavar="ID=JSON",
+        help="the answer to a question of the thread's nodes (repeat for several)",
+    )
     resume.add_argument("--boundary", metavar="NODE", help="only if the thread waits there")
-    resume.add_argument("--expected-sequence", type=sequence, metavar="N", help="only if that is the latest")
+    _add_expected(resume)
     _add_deadline(resume)
     _finish(resume, _resume)
 
@@ -103,6 +119,44 @@ def _add_signal(verbs: Subparsers) -> None:
     signal.add_argument(
         "--payload", type=json_object, metavar="JSON|@FILE|-", help="fields laid over the state's"
     )
+
+
+def _add_update(verbs: Subparsers) -> None:
+    update = add_command(
+        verbs,
+        "update",
+        "replace fields of a thread's state, at its latest checkpoint or an earlier one",
+        examples=_UPDATE_EXAMPLES,
+        details="No node runs: a resume goes on from there.",
+    )
+    update.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=json_pair,
+        dest="values",
+        metavar="FIELD=JSON",
+        help="a top-level field of the state (repeat for several)",
+    )
+    update.add_argument("--as-node", metavar="NODE", help="as if this node had just left the state")
+    update.add_argument("--at-sequence", type=sequence, metavar="N", help="the checkpoint to go back to")
+    _add_expected(update)
+    _finish(update, _update)
+
+
+def _add_rerun(verbs: Subparsers) -> None:
+    rerun = add_command(
+        verbs,
+        "rerun",
+        "go back to an earlier checkpoint and run what follows it again",
+        examples=_RERUN_EXAMPLES,
+    )
+    rerun.add_argument(
+        "--at-sequence", type=sequence, required=True, metavar="N", help="the checkpoint to go back to"
+    )
+    _add_expected(rerun)
+    _add_deadline(rerun)
+    _finish(rerun, _rerun)
 
 
 def _add_end(verbs: Subparsers) -> None:
@@ -120,6 +174,10 @@ def _add_cancel(verbs: Subparsers) -> None:
     )
     cancel.add_argument("--by", metavar="NAME", help="who cancelled it")
     _finish(cancel, _cancel)
+
+
+def _add_expected(parser: Parser) -> None:
+    parser.add_argument("--expected-sequence", type=sequence, metavar="N", help="only if that is the latest")
 
 
 def _add_deadline(parser: Parser) -> None:
@@ -195,6 +253,7 @@ async def _resume(client: ThreadsClient, arguments: Namespace) -> Handle:
     return await client.resume(
         arguments.thread_id,
         decision=_decision(arguments),
+        answers=dict(arguments.reply),
         boundary=arguments.boundary,
         expected_sequence=arguments.expected_sequence,
         deadline=arguments.deadline,
@@ -204,6 +263,27 @@ async def _resume(client: ThreadsClient, arguments: Namespace) -> Handle:
 
 async def _signal(client: ThreadsClient, arguments: Namespace) -> Handle:
     return await client.signal(arguments.thread_id, arguments.event, arguments.payload, **_options(arguments))
+
+
+async def _update(client: ThreadsClient, arguments: Namespace) -> Handle:
+    return await client.update(
+        arguments.thread_id,
+        dict(arguments.values),
+        as_node=arguments.as_node,
+        at_sequence=arguments.at_sequence,
+        expected_sequence=arguments.expected_sequence,
+        **_options(arguments),
+    )
+
+
+async def _rerun(client: ThreadsClient, arguments: Namespace) -> Handle:
+    return await client.rerun(
+        arguments.thread_id,
+        arguments.at_sequence,
+        expected_sequence=arguments.expected_sequence,
+        deadline=arguments.deadline,
+        **_options(arguments),
+    )
 
 
 async def _end(client: ThreadsClient, arguments: Namespace) -> Handle:

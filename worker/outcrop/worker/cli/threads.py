@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from outcrop.engine.questions import questions_in
 from outcrop.stores import ThreadPage
 from outcrop.stores.query import MAX_PAGE
 
 from .exits import Exit, NotFound
 from .filters import add_filters, query_of
+from .histories import add_history
 from .options import add_command, add_json, count
 from .reading import add_storage, reading
 from .terminal import Screen
@@ -42,7 +44,7 @@ outcrop thread inspect order-1042 --storage threads.db --json | jq .frozen_state
 
 
 def add_commands(commands: Subparsers) -> None:
-    """`thread list` and `thread inspect`."""
+    """`thread list`, `thread inspect` and `thread history`."""
     group = commands.add_parser("thread", help="list threads and look at one")
     verbs = group.add_subparsers(metavar="VERB", required=True)
     listing = add_command(
@@ -68,6 +70,7 @@ def add_commands(commands: Subparsers) -> None:
     add_storage(inspect)
     add_json(inspect)
     inspect.set_defaults(act=_inspect)
+    add_history(verbs)
 
 
 async def _list(arguments: Namespace) -> Exit:
@@ -110,9 +113,11 @@ async def _inspect(arguments: Namespace) -> Exit:
         if row is None:
             raise NotFound(f"the store has no thread '{thread_id}'")
         lease = await store.get_lease(thread_id)
+        notes = await store.get_notes([row])
+    questions = questions_in(notes.get(row.sequence, ()))
     screen = Screen(as_json=arguments.as_json)
     if screen.as_json:
-        screen.document(inspection_document(row, lease))
+        screen.document(inspection_document(row, lease, questions))
     else:
-        screen.fields(inspection_fields(row, lease))
+        screen.fields(inspection_fields(row, lease, questions))
     return Exit.OK

@@ -13,10 +13,12 @@ from outcrop.stores import codec
 from outcrop.stores.record import ThreadState, WaitKind
 
 from .difference import raw_json
+from .terminal import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from outcrop.engine.questions import Question
     from outcrop.stores import (
         Checkpoint,
         Decision,
@@ -115,8 +117,8 @@ def checkpoint_row(row: Row) -> tuple[str, ...]:
 CHECKPOINT_COLUMNS = ("SEQUENCE", "STATUS", "NODE", "NEXT NODE", "TIME")
 
 
-def inspection_document(row: Row, lease: Lease | None) -> Document:
-    """A thread's latest checkpoint in full, its lease, and the length of its log."""
+def inspection_document(row: Row, lease: Lease | None, questions: Sequence[Question]) -> Document:
+    """A thread's latest checkpoint in full, its lease, what it asks, and the length of its log."""
     checkpoint = row.checkpoint
     return {
         "thread_id": checkpoint.thread_id,
@@ -124,13 +126,16 @@ def inspection_document(row: Row, lease: Lease | None) -> Document:
         "checkpoints": row.sequence + 1,
         "lease": lease_document(lease),
         **checkpoint_document(row),
+        "questions": [
+            {"id": question.id, "path": question.path, "payload": question.payload} for question in questions
+        ],
         "decision": decision_document(checkpoint.innermost.decision),
         "frozen_state": raw_json(checkpoint.frozen_state),
         "nested": None if checkpoint.nested is None else raw_json(codec.encode(checkpoint.nested)),
     }
 
 
-def inspection_fields(row: Row, lease: Lease | None) -> list[tuple[str, str]]:
+def inspection_fields(row: Row, lease: Lease | None, questions: Sequence[Question]) -> list[tuple[str, str]]:
     """The same as names and values."""
     checkpoint = row.checkpoint
     recovered = recoveries(checkpoint.metadata or {})
@@ -140,6 +145,7 @@ def inspection_fields(row: Row, lease: Lease | None) -> list[tuple[str, str]]:
         ("node", "/".join(filter(None, checkpoint.waiting_at)) or "-"),
         ("next node", resume_point(checkpoint) or "-"),
         ("waits for", wait_text(checkpoint.innermost.wait) if is_waiting(checkpoint) else "-"),
+        *((f"asks {question.id}", to_json(question.payload)) for question in questions),
         ("graph", graph_text(checkpoint.graph)),
         ("lease", lease_text(lease)),
         ("decision", decision_text(checkpoint.innermost.decision)),
