@@ -42,7 +42,7 @@ def threads_of(
 
 def reply(**replies: Json) -> Answer:
     """Replies by ID."""
-    return Answer(replies={key: value for key, value in replies.items()})
+    return Answer(replies=dict(replies.items()))
 
 
 def at(*replies: Json) -> Answer:
