@@ -47,11 +47,11 @@ EXPORTS = {
         Record RecordKey RecordPage Search SqliteLongTermStore open_long_term
     """,
     "topics": """
-        BadCommand BadOutcome BrokerUnreachable Cancel ClientClosed Command CommandType DecisionBody
-        EmbeddedBroker End ErrorBody GraphRef Handle MessageTooLarge MissingExtra Outcome
+        BadCommand BadEvent BadOutcome BrokerUnreachable Cancel ClientClosed Command CommandType DecisionBody
+        EmbeddedBroker End ErrorBody Event EventType GraphRef Handle MessageTooLarge MissingExtra Outcome
         OutcomeStatus OutcomeTimeout OutcomesLost QuestionBody Recover Rerun Resume Run SendFailed Signal
         ThreadsClient TopicMissing TopicNames TopicRefused TopicsError Update WaitBody Wake decode_command
-        decode_outcome encode_command encode_outcome partition_for
+        decode_event decode_outcome encode_command encode_event encode_outcome partition_for
     """,
     "worker": """
         CommitRefused ExitCode GraphsNotFound LogFailed OffsetLost PublishFailed Settings

@@ -68,6 +68,10 @@ class StandIn:
         """Publish an outcome."""
         await self.publish_raw(encode_key(outcome.thread_id), encode_outcome(outcome))
 
+    async def publish_to(self, topic: str, key: bytes, value: bytes) -> None:
+        """Publish any bytes on any topic."""
+        await self.producer.send_and_wait(topic, value, key=key)
+
     async def publish_raw(self, key: bytes, value: bytes) -> None:
         """Publish any bytes on the outcome topic."""
         await self.producer.send_and_wait(

@@ -44,6 +44,7 @@ from outcrop.worker.handler import Handler
 from outcrop.worker.handling import HandlingSettings
 from outcrop.worker.ports import Message, Partition
 from outcrop.worker.registry import Registry
+from outcrop.worker.watch import UNWATCHED, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -224,6 +225,7 @@ class World:
         name: str = "w0",
         *graphs: CompiledGraph[State],
         store: Store | None = None,
+        watch: Watch = UNWATCHED,
         **settings: Any,
     ) -> Process:
         """One worker's handling, serving all graphs of this world unless told which."""
@@ -231,7 +233,7 @@ class World:
             self.graph(each)
             for each in ("line", "approval", "timeout", "events", "twice", "timer", "questions")
         )
-        return Process(self, name, served, store or self.store, settings)
+        return Process(self, name, served, store or self.store, watch, settings)
 
     async def passing(self, work: Coroutine[Any, Any, T], *, longest: float = 3600.0) -> T:
         """Await `work`, moving time to the next timer whenever everybody waits."""
@@ -280,6 +282,7 @@ class Process:
         name: str,
         graphs: tuple[CompiledGraph[State], ...],
         store: Store,
+        watch: Watch,
         settings: dict[str, Any],
     ) -> None:
         self.world = world
@@ -292,6 +295,7 @@ class Process:
             settings=HandlingSettings(worker=name, lease_ttl=TTL, max_recoveries=3, **settings),
             clock=world.clock,
             waiting=self.waiting.append,
+            watch=watch,
             uniform=lambda: 0.5,
         )
 

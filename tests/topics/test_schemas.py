@@ -128,12 +128,14 @@ def test_asyncapi_names_every_message_and_all_its_references_resolve() -> None:
     assert set(document["components"]["messages"]) == {
         *(model.__name__ for model in COMMANDS),
         "Outcome",
+        "Event",
         "DeadLetter",
     }
     assert {channel["address"] for channel in document["channels"].values()} == {
         TopicNames().commands,
         TopicNames().outcomes,
         TopicNames().dead,
+        TopicNames().events,
     }
     for reference in _references(document):
         file, _, pointer = reference.partition("#")

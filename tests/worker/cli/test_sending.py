@@ -244,6 +244,26 @@ def test_outcomes_from_the_start_filtered(
     assert cells[1:6] == ["ended", thread_id, "end", "approve", str(told[1]["sequence"])]
 
 
+def test_events_of_a_thread_are_followed(dev: Dev, send: Sender, thread_id: str) -> None:
+    follower = subprocess.Popen(
+        [*CLI, "events", "--bootstrap", dev.bootstrap, "--thread", thread_id, "--type", "run_completed"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stderr is not None
+    assert follower.stderr.readline() == "following threads.events\n"
+    send.outcome("run", thread_id, "--graph", "orders", "--state", '{"amount": 2500}')
+    assert follower.stdout is not None
+    cells = follower.stdout.readline().rstrip("\n").split("\t")
+    assert cells[1:4] == [thread_id, "run_completed", "-"]
+    assert json.loads(cells[4])["outcome"] == "Interrupted"
+    follower.send_signal(signal.SIGINT)
+    assert follower.communicate(timeout=30) == ("", "")
+    assert follower.returncode == 0
+
+
 def test_following_stops_cleanly_at_an_interrupt(dev: Dev, send: Sender, thread_id: str) -> None:
     send.outcome("run", thread_id, "--graph", "orders", "--state", '{"amount": 250}')
     follower = subprocess.Popen(

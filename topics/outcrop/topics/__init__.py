@@ -12,6 +12,7 @@ from .codec import decode_command, decode_outcome, encode_command, encode_outcom
 from .embedded import EmbeddedBroker
 from .errors import (
     BadCommand,
+    BadEvent,
     BadOutcome,
     BrokerUnreachable,
     ClientClosed,
@@ -24,6 +25,7 @@ from .errors import (
     TopicRefused,
     TopicsError,
 )
+from .events import Event, EventType, decode_event, encode_event
 from .messages import (
     Cancel,
     Command,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadCommand",
+    "BadEvent",
     "BadOutcome",
     "BrokerUnreachable",
     "Cancel",
@@ -63,6 +66,8 @@ __all__ = [
     "EmbeddedBroker",
     "End",
     "ErrorBody",
+    "Event",
+    "EventType",
     "GraphRef",
     "Handle",
     "MessageTooLarge",
@@ -87,8 +92,10 @@ __all__ = [
     "WaitBody",
     "Wake",
     "decode_command",
+    "decode_event",
     "decode_outcome",
     "encode_command",
+    "encode_event",
     "encode_outcome",
     "partition_for",
 ]

@@ -19,12 +19,14 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from .codec import DEFAULT_LIMIT, decode_command, decode_outcome, encode_command, problems
 from .errors import (
     BadCommand,
+    BadEvent,
     BadKind,
     BadOutcome,
     ClientClosed,
     MessageTooLarge,
     TopicsError,
 )
+from .events import Event, decode_event
 from .handle import Handle
 from .headers import command_headers
 from .ids import new_command_id
@@ -256,6 +258,26 @@ class ThreadsClient:
         finally:
             await reader.close()
 
+    @contextlib.asynccontextmanager
+    async def events(self, thread_id: str | None = None) -> AsyncGenerator[AsyncGenerator[Event]]:
+        """Follow what happens in runs from the beginning of the block on, of one thread or of all.
+
+            async with client.events("order-1") as events:
+                await client.run("order-1", …)
+                async for event in events: …
+
+        Workers publish events only if their setting `events` says so. One that this version can't
+        read is left out and logged.
+        """
+        running = self._open()
+        reader = Reader(self._connection, self._topics.events)
+        try:
+            await reader.start_at_end(await running.sender.partitions(self._topics.events))
+            async with contextlib.aclosing(_events(reader, thread_id)) as events:
+                yield events
+        finally:
+            await reader.close()
+
     async def _send(
         self, kind: type[AnyCommand], thread_id: str, options: SendOptions, **fields: object
     ) -> Handle:
@@ -320,6 +342,18 @@ class _Running:
                     self.mailbox.deliver(value)
         except TopicsError as error:
             self.mailbox.close(error)
+
+
+async def _events(reader: Reader, thread_id: str | None) -> AsyncGenerator[Event]:
+    while True:
+        for value in await reader.read():
+            try:
+                event = decode_event(value)
+            except BadEvent as error:
+                _LOG.warning("event.unreadable", extra={"reason": str(error)})
+                continue
+            if thread_id in (None, event.thread_id):
+                yield event
 
 
 def _json(value: object) -> JsonValue:

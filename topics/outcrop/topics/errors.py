@@ -4,13 +4,14 @@
     └── TopicsError
         ├── BadCommand               a message on a command topic that can never be handled
         ├── BadOutcome               a message on the outcome topic that can't be read
+        ├── BadEvent                 a message on the events topic that can't be read
         ├── MissingExtra             a library of an optional extra isn't installed
         ├── BrokerUnreachable        no broker answers at the given address
         ├── TopicMissing             a topic isn't there; `outcrop topics create` makes it
         ├── TopicRefused             the broker won't make or describe a topic
         ├── MessageTooLarge          the message is over the client's, the topic's or the broker's limit
         ├── SendFailed               the broker didn't confirm: the command may or may not be there
-        ├── OutcomesLost             outcomes can't be read any more; open a new client
+        ├── OutcomesLost             outcomes or events can't be read any more; open a new client
         ├── OutcomeTimeout           no outcome came in time; it may still come
         └── ClientClosed             the client isn't running
 
@@ -74,6 +75,12 @@ class BadOutcome(TopicsError):
     def __init__(self, message: str, command_id: UUID | None = None) -> None:
         super().__init__(message)
         self.command_id = command_id
+
+
+class BadEvent(TopicsError):
+    """A message that can't be read as an event."""
+
+    code: ClassVar[str] = "OUTCROP_BAD_EVENT"
 
 
 class MissingExtra(TopicsError):
@@ -144,12 +151,12 @@ class SendFailed(TopicsError):
 
 
 class OutcomesLost(TopicsError):
-    """Outcomes can't be read any more; commands go on, and a new client can follow them."""
+    """Outcomes or events can't be read any more; commands go on, and a new client can follow them."""
 
     code: ClassVar[str] = "OUTCROP_OUTCOMES_LOST"
 
     def __init__(self, topic: str, detail: str) -> None:
-        super().__init__(f"reading outcomes from {topic} failed ({detail}): open a new client")
+        super().__init__(f"reading {topic} failed ({detail}): open a new client")
         self.topic = topic
 
 

@@ -22,6 +22,7 @@ CONTENT_TYPE: Final = "content-type"
 JSON: Final = b"application/json"
 TYPE: Final = "outcrop-type"
 OUTCOME: Final = b"outcome"
+EVENT: Final = b"event"
 TRACEPARENT: Final = "traceparent"
 
 SOURCE_TOPIC: Final = "outcrop-source-topic"
@@ -41,6 +42,10 @@ DEAD_LETTER: Final = (
     FAILED_AT,
 )
 """What a dead letter adds to the original's headers."""
+
+
+EVENT_HEADERS: Final[Headers] = ((CONTENT_TYPE, JSON), (TYPE, EVENT))
+"""The headers of an event."""
 
 
 def command_headers(command: AnyCommand, traceparent: str | None = None) -> Headers:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 
 from . import headers
+from .events import Event
 from .messages import VERSION, Cancel, End, Outcome, Recover, Rerun, Resume, Run, Signal, Update, Wake
 from .names import TopicNames
 
@@ -40,6 +41,7 @@ def documents() -> dict[str, _Object]:
     """Every document by its file name."""
     files = {_file(model): _schema(model, ("version", "type")) for model in COMMANDS}
     files[_file(Outcome)] = _schema(Outcome, ("version",))
+    files[_file(Event)] = _schema(Event, ("version",))
     files["asyncapi.json"] = _asyncapi()
     return files
 
@@ -69,20 +71,29 @@ def _asyncapi() -> _Object:
         "info": {
             "title": "Outcrop threads",
             "version": str(VERSION),
-            "description": "Commands to durable threads and their outcomes. Every key is a thread ID.",
+            "description": "Commands to durable threads, their outcomes and events. A key is a thread ID.",
         },
         "defaultContentType": headers.JSON.decode(),
         "channels": {
             "commands": _channel(names.commands, "What clients and drivers ask of threads.", commands),
             "outcomes": _channel(names.outcomes, "One answer for each command.", ["Outcome"]),
+            "events": _channel(names.events, "What happens in runs; off unless asked for.", ["Event"]),
             "dead": _channel(names.dead, "Messages that can never be handled.", ["DeadLetter"]),
         },
         "operations": {
             "receiveCommand": _operation("receive", "commands"),
             "sendOutcome": _operation("send", "outcomes"),
+            "sendEvent": _operation("send", "events"),
             "sendDeadLetter": _operation("send", "dead"),
         },
-        "components": {"messages": {**messages, "Outcome": _message(Outcome), "DeadLetter": _dead_letter()}},
+        "components": {
+            "messages": {
+                **messages,
+                "Outcome": _message(Outcome),
+                "Event": _message(Event, "/run_id"),
+                "DeadLetter": _dead_letter(),
+            }
+        },
     }
 
 
@@ -98,10 +109,10 @@ def _operation(action: str, channel: str) -> _Object:
     return {"action": action, "channel": {"$ref": f"#/channels/{channel}"}}
 
 
-def _message(model: type[BaseModel]) -> _Object:
+def _message(model: type[BaseModel], correlation: str = "/command_id") -> _Object:
     return {
         "summary": (model.__doc__ or "").partition("\n")[0],
-        "correlationId": {"location": "$message.payload#/command_id"},
+        "correlationId": {"location": f"$message.payload#{correlation}"},
         "headers": _headers((headers.CONTENT_TYPE, headers.TYPE), (headers.TRACEPARENT,)),
         "payload": {"schemaFormat": _FORMAT, "schema": {"$ref": f"./{_file(model)}"}},
         "bindings": _KEY,

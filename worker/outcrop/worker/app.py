@@ -30,6 +30,7 @@ from .drivers.retention import RetentionDriver
 from .drivers.rounds import Rounds
 from .drivers.wake import WakeDriver
 from .due import DueTimers
+from .event_feed import EventFeed
 from .handler import Handler
 from .handling import HandlingSettings
 from .health import HealthServer, Vitals, keep_vitals
@@ -41,6 +42,7 @@ from .overtaking import overtakes
 from .ports import Partition
 from .publisher import Publisher
 from .registry import Registry
+from .watch import UNWATCHED, Watch
 from .worker import Limits, Worker
 
 if TYPE_CHECKING:
@@ -87,10 +89,10 @@ async def serve(
         store = await open_store(settings.store.get_secret_value())
         stack.push_async_callback(store.close)
         cluster = Cluster(settings)
-        await cluster.check((settings.commands_topic, settings.outcomes_topic, settings.dead_topic))
+        await cluster.check(_topics(settings))
         share = _Share(settings.commands_topic, await cluster.partition_count(settings.commands_topic))
         parts = _Parts(settings, graphs, store, cluster, share)
-        stack.push_async_callback(parts.outbox.close)
+        stack.push_async_callback(parts.close)
         return await parts.run(drain)
 
 
@@ -126,7 +128,8 @@ class _Parts:
         self._share = share
         self._cluster = cluster
         self._registry = Registry(graphs, lambda graph: Threads(graph, store, clock=self._clock))
-        self.outbox = KafkaOutbox(settings)
+        self._outbox = KafkaOutbox(settings)
+        self._watch = self._make_watch()
         self._source = KafkaLog(settings, cluster, [settings.commands_topic])
         wake = self._dispatch(Wake, settings.wake_interval)
         recover = self._dispatch(Recover, settings.recovery_interval)
@@ -135,6 +138,12 @@ class _Parts:
         self._stop = CancelToken()
         self._worker = share.worker = self._make_worker()
         self._drivers = self._make_drivers(wake, recover)
+
+    async def close(self) -> None:
+        """Send what is left to send, for a bounded time."""
+        if self._watch.feed is not None:
+            await self._watch.feed.close()
+        await self._outbox.close()
 
     async def run(self, drain: Drain) -> int:
         """Run until the drain is asked for or the worker fails."""
@@ -191,10 +200,11 @@ class _Parts:
             clock=self._clock,
             metrics=self._metrics,
             waiting=self._due.add,
+            watch=self._watch,
         )
         return Worker(
             self._source,
-            Publisher(self.outbox, dead=settings.dead_topic, clock=self._clock, metrics=self._metrics),
+            Publisher(self._outbox, dead=settings.dead_topic, clock=self._clock, metrics=self._metrics),
             handler,
             overtakes=overtakes,
             limits=Limits(
@@ -207,11 +217,18 @@ class _Parts:
             metrics=self._metrics,
         )
 
+    def _make_watch(self) -> Watch:
+        settings = self._settings
+        if settings.events == "off":
+            return UNWATCHED
+        feed = EventFeed(self._outbox, settings.events_topic, clock=self._clock, metrics=self._metrics)
+        return Watch(feed, tokens=settings.events == "tokens")
+
     def _dispatch(self, kind: type[Wake | Recover], interval: timedelta) -> Dispatch:
         """A driver's way to send; what it sent is sent again only after several rounds."""
         return Dispatch(
             kind,
-            self.outbox,
+            self._outbox,
             topic=self._settings.commands_topic,
             owns=self._share.owns,
             clock=self._clock,
@@ -267,6 +284,12 @@ class _Parts:
                 self._share.count = await self._cluster.partition_count(self._settings.commands_topic)
             except Exception as error:  # noqa: BLE001 - the count of a minute ago will do
                 _log.warning("partitions.uncounted", kind=type(error).__name__)
+
+
+def _topics(settings: Settings) -> tuple[str, ...]:
+    """The topics that the worker can't do without."""
+    needed = (settings.commands_topic, settings.outcomes_topic, settings.dead_topic)
+    return needed if settings.events == "off" else (*needed, settings.events_topic)
 
 
 def _handling(settings: Settings) -> HandlingSettings:

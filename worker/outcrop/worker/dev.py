@@ -39,8 +39,11 @@ def develop(graphs_at: str, configure: Configure, *, say: Callable[[str], None])
     """
     graphs = load_graphs(graphs_at)
     with EmbeddedBroker() as broker:
-        settings = configure(bootstrap=broker.bootstrap, auto_create=True, group_protocol="consumer")
-        broker.make((settings.commands_topic, settings.outcomes_topic, settings.dead_topic))
+        settings = configure(
+            bootstrap=broker.bootstrap, auto_create=True, group_protocol="consumer", events="tokens"
+        )
+        names = settings.topics
+        broker.make((names.commands, names.outcomes, names.dead, names.events))
         for line in hints(graphs, settings):
             say(line)
         return run(settings, graphs)
@@ -58,6 +61,7 @@ def hints(graphs: Sequence[CompiledGraph[Any]], settings: Settings) -> list[str]
         *(line for graph in graphs for line in _run_hint(graph, broker)),
         "then look at it:",
         f"  outcrop outcomes --from-start {broker}",
+        f"  outcrop events {broker}",
         f"  outcrop thread list{store}",
         "Ctrl-C stops the worker; the threads stay in the store",
     ]

@@ -32,6 +32,7 @@ from .outcomes import Telling
 from .pauses import Pauses
 from .ports import Record
 from .verbs import Verbs
+from .watch import UNWATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .handling import HandlingSettings
     from .ports import Message
     from .registry import Registry
+    from .watch import Watch
 
 
 def _ignore(_row: Row) -> None:
@@ -55,7 +57,8 @@ def _ignore(_row: Row) -> None:
 class Handler:
     """Carries out the messages of one worker.
 
-    `topic_id` tells the ID of a command topic; `waiting` hears of each row that waits for a time.
+    `topic_id` tells the ID of a command topic; `waiting` hears of each row that waits for a time;
+    `watch` is who follows the runs.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Handler:
         clock: Clock,
         metrics: Metrics | None = None,
         waiting: Callable[[Row], None] = _ignore,
+        watch: Watch = UNWATCHED,
         uniform: Callable[[], float] = random.random,
     ) -> None:
         self._topic_id = topic_id
@@ -75,6 +79,7 @@ class Handler:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics if metrics is not None else Metrics()
+        self._watch = watch
         self._uniform = uniform
         self._log = EventLog("handling")
         self._desk = Desk(
@@ -114,7 +119,7 @@ class Handler:
         if topic_id is None:
             return Unfinished()
         coordinates = Coordinates(topic_id, message.partition.number, message.offset)
-        verbs = Verbs(command, coordinates, control, self._settings)
+        verbs = Verbs(command, coordinates, control, self._settings, self._watch)
         settled = await Errand(self._desk, verbs, pauses).settle()
         if settled is None:
             return Unfinished()

@@ -25,6 +25,8 @@ COUNTERS: Final = {
     "outcrop_handovers_overdue_total": "Runs that outlasted their handover.",
     "outcrop_commits_total": "Offset commits, by result.",
     "outcrop_publish_failures_total": "Records that were not delivered at first, by permanence.",
+    "outcrop_events_published_total": "Run events and tokens on the events topic.",
+    "outcrop_events_left_out_total": "Run events and tokens that were not published, by reason.",
     "outcrop_driver_rounds_total": "Rounds of the drivers, by driver and result.",
     "outcrop_driver_commands_total": "Commands that the drivers produced, by driver.",
     "outcrop_threads_purged_total": "Threads that the retention driver purged.",

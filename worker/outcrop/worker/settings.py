@@ -62,6 +62,10 @@ class Settings(BaseModel):
     commands_topic: Name = "threads.commands"
     outcomes_topic: Name = "threads.outcomes"
     dead_topic: Name = "threads.dead"
+    events_topic: Name = "threads.events"
+    events: Literal["off", "runs", "tokens"] = Field(
+        "off", description="what goes to the events topic: run events, or those and what nodes stream"
+    )
     auto_create: bool = Field(False, description="topics are made when first used (the embedded broker)")
     delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
 
@@ -118,7 +122,7 @@ class Settings(BaseModel):
     @property
     def topics(self) -> TopicNames:
         """The topics' names, as the client and the topic administration take them."""
-        return TopicNames(self.commands_topic, self.outcomes_topic, self.dead_topic)
+        return TopicNames(self.commands_topic, self.outcomes_topic, self.dead_topic, self.events_topic)
 
     @property
     def retention(self) -> RetentionSettings | None:

@@ -20,6 +20,7 @@ from outcrop.topics.messages import Cancel, End, Recover, Rerun, Resume, Run, Si
 
 from .decisions import RecoverThenLook, RecoverThread
 from .marks import Marks, mark
+from .watch import UNWATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .handling import HandlingSettings
     from .marks import Coordinates
     from .registry import Served
+    from .watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Verbs:
     message: Coordinates
     control: Control
     settings: HandlingSettings
+    watch: Watch = UNWATCHED
 
     async def carry_out(self, action: Act, served: Served, row: Row | None) -> Done:
         """Act on the thread as long as `row` is its latest.
@@ -59,8 +62,10 @@ class Verbs:
         """
         cancellation, withdraw = self._cancellation()
         marks = self._marks(action, cancellation)
+        options = self._options(action, row, cancellation, marks)
         try:
-            result = await self._call(action, served, self._options(action, row, cancellation, marks))
+            async with self.watch.of(served.graph, self.command.thread_id, options) as watched:
+                result = await self._call(action, served, watched)
         finally:
             withdraw()
         return Done(result, marks.last)

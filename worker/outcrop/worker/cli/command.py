@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from outcrop.stores import OutcropError
 
-from . import checkpoints, demonstration, outcomes, send, stores, threads, topics, workers
+from . import checkpoints, demonstration, events, outcomes, send, stores, threads, topics, workers
 from .exits import EPILOG, Exit, exit_of
 from .options import Parser
 from .terminal import complain
@@ -70,7 +70,7 @@ def _parser() -> Parser:
     parser = Parser(prog="outcrop", description=_DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"outcrop {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for group in (demonstration, workers, topics, send, outcomes, threads, checkpoints, stores):
+    for group in (demonstration, workers, topics, send, outcomes, events, threads, checkpoints, stores):
         group.add_commands(commands)
     return parser
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-BROKER: Final = ("bootstrap", "commands_topic", "outcomes_topic", "dead_topic")
+BROKER: Final = ("bootstrap", "commands_topic", "outcomes_topic", "dead_topic", "events_topic")
 """The settings of commands that only talk to the broker."""
 
 _DESTINATION = "setting_"
