@@ -341,11 +341,11 @@ async def test_a_lease_of_either_engine_holds_the_other_off(
 async def test_a_group_cancelled_by_either_engine_goes_on_with_the_other(
     turns: str, kind: str, peer: Path, places: Places
 ) -> None:
-    """The peer's row says that the group failed, "no branches to run"; ours that it was cancelled."""
+    """Ours is `cancelled`; the peer's threads race, and mostly its group failed: "no branches to run"."""
     async with places.fresh(kind) as storage:
         commands = [["run", "--cancel-at", "gather/green"], ["resume"]]
         answers, _ = await Sides(peer, storage).play("fanout", commands, ["--every-node"], turns)
-        assert answers[0]["kind"] == ("failed" if turns == "pu" else "cancelled")
+        assert answers[0]["kind"] in ({"failed", "cancelled"} if turns == "pu" else {"cancelled"})
         assert answers[1]["state"] == {
             "visited": ["split", "gather", "join"],
             "results": {"red": 2, "green": 3, "blue": 2},

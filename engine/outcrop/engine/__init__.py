@@ -24,12 +24,14 @@ from .composites import (
     first_success,
     quorum,
 )
-from .defining import definition_of
 from .definition import GraphDefinition
+from .definition_reading import check_shape, read_definition
+from .drawing import to_dot, to_mermaid
 from .driven import Skipped
 from .errors import (
     ChannelClosed,
     CompilationFailed,
+    DefinitionInvalid,
     Fatal,
     GraphError,
     GraphInvalid,
@@ -60,6 +62,7 @@ from .recovery import Recovered, RecoverOptions, RecoverReport
 from .retry import Backoff, Jitter, Retry
 from .scheduler import Scheduler, SchedulerOptions
 from .structure import Problem, ProblemKind, problems_of
+from .thread_path import ThreadPath, thread_path
 from .thread_renewer import ThreadRenewer
 from .threads import Threads
 from .wake import WakeOptions, WakeReason, WakeReport, Woken
@@ -80,6 +83,7 @@ __all__ = [
     "CompilationFailed",
     "CompiledGraph",
     "Completed",
+    "DefinitionInvalid",
     "Failed",
     "FailureKind",
     "Fatal",
@@ -124,6 +128,7 @@ __all__ = [
     "Stopped",
     "SystemClock",
     "Telemetry",
+    "ThreadPath",
     "ThreadRenewer",
     "Threads",
     "Transient",
@@ -132,10 +137,14 @@ __all__ = [
     "WakeReport",
     "Woken",
     "all_of",
-    "definition_of",
+    "check_shape",
     "first_matching",
     "first_success",
     "problems_of",
     "quorum",
+    "read_definition",
+    "thread_path",
+    "to_dot",
+    "to_mermaid",
     "tree_of",
 ]

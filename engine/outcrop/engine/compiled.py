@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from .defining import define
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from outcrop.stores.record import Checkpoint, GraphIdentity
 
     from .composites import Composite
+    from .definition import GraphDefinition
     from .node import Boundary, Edge, EventWait, NodeSpec, TimerWait
     from .options import CheckpointPolicy
     from .state import StateCodec
@@ -53,6 +56,20 @@ class CompiledGraph(Generic[S]):
     interrupt_after: frozenset[str] = frozenset()
     streaming: frozenset[str] = frozenset()
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, "Mapping[str, str]"])
+
+    def definition(self) -> GraphDefinition:
+        """The graph as data: what its builder's `definition` says, and its identity."""
+        return define(
+            entry=self.entry,
+            names=self.names,
+            nodes=self.nodes,
+            waits=self.waits,
+            composites=self.composites,
+            boundaries=self.boundaries,
+            edges=self.ways,
+            metadata=self.metadata,
+            identity=self.identity,
+        )
 
     def owns(self, checkpoint: Checkpoint) -> bool:
         """Whether this graph takes on the thread of this row: its own, one of no graph, or one to migrate."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from outcrop.stores.record import GraphIdentity
 
-    from .compiled import CompiledGraph
     from .composites import FanOut
     from .node import Boundary, Edge, NodeSpec
 
@@ -55,21 +54,6 @@ def define(
     )
 
 
-def definition_of(graph: CompiledGraph[Any]) -> GraphDefinition:
-    """The definition of a compiled graph, with its identity."""
-    return define(
-        entry=graph.entry,
-        names=graph.names,
-        nodes=graph.nodes,
-        waits=graph.waits,
-        composites=graph.composites,
-        boundaries=graph.boundaries,
-        edges=graph.ways,
-        metadata=graph.metadata,
-        identity=graph.identity,
-    )
-
-
 def _node(
     name: str,
     wait: EventWait | TimerWait[Any] | None,
@@ -87,9 +71,9 @@ def _node(
             )
         case Map():
             kind, join = NodeKind.MAP, _join(composite.fan_out)
-            graph = definition_of(composite.child)
+            graph = composite.child.definition()
         case Subgraph():
-            kind, graph = NodeKind.SUBGRAPH, definition_of(composite.child)
+            kind, graph = NodeKind.SUBGRAPH, composite.child.definition()
         case None:
             kind = None if wait is None else NodeKind.WAIT
     return NodeDefinition(

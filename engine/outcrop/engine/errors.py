@@ -3,7 +3,8 @@
     OutcropError
     ├── GraphError
     │   ├── CompilationFailed   one rule broken, in the builder's words
-    │   └── GraphInvalid        the structure is off; carries every problem found
+    │   ├── GraphInvalid        the structure is off; carries every problem found
+    │   └── DefinitionInvalid   an exported graph can't be read back
     ├── NodeError               a node says how its failure is to be treated
     │   ├── Transient           worth another attempt, maybe after `retry_after` seconds
     │   └── Fatal               not worth one
@@ -44,6 +45,12 @@ class GraphInvalid(GraphError):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(problem.message for problem in problems))
         self.problems = problems
+
+
+class DefinitionInvalid(GraphError):
+    """The text isn't a definition that this build reads, or its parts don't fit each other."""
+
+    code: ClassVar[str] = "OUTCROP_GRAPH_DEFINITION_INVALID"
 
 
 class NodeError(OutcropError):
