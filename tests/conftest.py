@@ -10,11 +10,16 @@ import asyncio
 import inspect
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.missing import missing
+from support.row_schema import watch_rows
 from support.storages import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -26,6 +31,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in names if name in pyfuncitem.funcargs}
     asyncio.run(pyfuncitem.obj(**arguments))
     return True
+
+
+@pytest.fixture(autouse=True)
+def _rows_fit_their_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    wrong = watch_rows(monkeypatch)
+    yield
+    assert not wrong, wrong[:3]
 
 
 def _address(service: str) -> str:
