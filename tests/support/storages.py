@@ -6,10 +6,12 @@ the rows that the peer wrote (see interop/fixtures).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
-from contextlib import asynccontextmanager
+import sqlite3
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,14 +95,26 @@ async def load_fixtures(storage: Storage) -> None:
         case "sqlite":
             shutil.copyfile(FIXTURES / "sqlite.db", storage.file)
         case "postgres":
+            await load_place(storage, FIXTURES / "postgres.sql")
+        case _:
+            await load_place(storage, FIXTURES / "redis.json")
+
+
+async def load_place(storage: Storage, file: Path) -> None:
+    """Fill an empty place with what a file holds: SQL, or Redis keys as JSON."""
+    text = await asyncio.to_thread(file.read_text, encoding="utf-8")
+    match storage.kind:
+        case "sqlite":
+            with closing(sqlite3.connect(storage.file)) as database:
+                database.executescript(text)
+        case "postgres":
             connection = await asyncpg.connect(storage.url)
-            await connection.execute((FIXTURES / "postgres.sql").read_text(encoding="utf-8"))
+            await connection.execute(text)
             await connection.close()
         case _:
             url, prefix = storage.peer[1], storage.peer[3]
             async with redis.Redis.from_url(url) as client:
-                keys = json.loads((FIXTURES / "redis.json").read_text(encoding="utf-8"))["keys"]
-                for entry in keys:
+                for entry in json.loads(text)["keys"]:
                     await _load_key(client, entry["key"].replace("strata:", f"{prefix}:", 1), entry)
 
 
@@ -113,6 +127,8 @@ async def _load_key(client: redis.Redis, key: str, entry: dict[str, Any]) -> Non
             await client.zadd(key, dict(value))
         case "hash":
             await client.hset(key, mapping=value)
+        case "set":
+            await client.sadd(key, *value)
         case _:
             await client.set(key, value)
     if entry["expires_at_ms"] is not None:
