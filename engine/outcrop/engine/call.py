@@ -147,6 +147,7 @@ class Call(Generic[S]):
         try:
             row = await self.engine.store.load(self.thread_id)
         except Exception as error:  # noqa: BLE001 - a verb tells what its store said, and raises nothing
+            self.record.started_nowhere(self.options.metadata)
             return self.refuse(RefusalCode.STORE, str(error))
         self.record.loaded(started, row)
         return row
@@ -156,6 +157,7 @@ class Call(Generic[S]):
         try:
             return (await self.engine.store.get_notes([row])).get(row.sequence, ())
         except Exception as error:  # noqa: BLE001 - the same
+            self.record.started_nowhere(self.options.metadata)
             return self.refuse(RefusalCode.STORE, str(error))
 
     async def take_lease(self, *, expected: int | None = None) -> Refused | None:

@@ -61,6 +61,11 @@ class RunRecord:
             RunStarted(self._mode, node, dict(metadata), graph, self.queued_for, self._priority)
         )
 
+    def started_nowhere(self, metadata: Mapping[str, str]) -> None:
+        """The run ends before a row was found to begin from."""
+        if self._started_at is None:
+            self.started("", metadata)
+
     def loaded(self, since: float, row: Row | None) -> None:
         """The thread's latest row was asked for at `since`, and is this one."""
         if (telemetry := self._telemetry) is not None:

@@ -370,7 +370,7 @@ class Threads(Generic[S]):
             return loaded
         row = checks.found(loaded, call.options.expected_sequence)
         if isinstance(row, Refused):
-            call.record.started("", call.options.metadata)
+            call.record.started_nowhere(call.options.metadata)
         return row
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +13,14 @@ import pytest
 from outcrop.engine import (
     Answer,
     CancelToken,
+    ChunkStream,
     Completed,
+    Failed,
     Fatal,
     Graph,
     LeaseOptions,
     RecoverOptions,
+    Refused,
     Retry,
     RunEvent,
     RunOptions,
@@ -31,8 +35,10 @@ from outcrop.engine.events import (
     Resumed,
     RunCompleted,
     RunStarted,
+    WakeKind,
 )
 from outcrop.engine.failpoints import armed
+from outcrop.stores.errors import StoreError
 from support.engine import BOUNDARIES, EVERY_NODE, TTL, Crash, Doc, Gate, World, crashing, gated
 
 if TYPE_CHECKING:
@@ -296,6 +302,39 @@ async def test_a_leased_run_and_a_lost_lease() -> None:
         "NodeCompleted a#1 Cancelled",
         "RunCompleted Cancelled",
     ]
+
+
+@pytest.mark.parametrize("method", ["load", "save"])
+async def test_a_store_that_fails_still_ends_the_events(method: str) -> None:
+    """B018: here the failure is a result, not an exception."""
+    world, watcher = World(), Watcher()
+    _, threads = world.line("a")
+    world.store.fail(method, StoreError("gone"))
+    if method == "load":
+        assert isinstance(await threads.resume("t", options=watched(watcher)), Refused)
+    else:
+        assert isinstance(await threads.run("t", Doc(), watched(watcher)), Failed)
+    assert (await watcher.told())[-1] == "RunCompleted Failed"
+
+
+async def test_a_wake_is_told_and_streams() -> None:
+    """G021: one stamp; the run starts at the next node."""
+    world, watcher, chunks = World(), Watcher(), ChunkStream()
+    graph = world.graph("lie")
+    graph.timer("sleep", delay=timedelta(minutes=1))
+    world.trailing(graph, "rise")
+    graph.edge("lie", "sleep")
+    graph.edge("sleep", "rise")
+    threads = world.threads(graph.compile())
+    await threads.run("t", Doc())
+    world.clock.advance(60)
+    await threads.wake("t", watched(watcher, stream=chunks))
+    assert [f"{chunk.type} {chunk.node_name}" async for chunk in chunks] == ["NodeStart rise", "NodeEnd rise"]
+    told = await watcher.told()
+    assert told[0] == "RunStarted resume:rise"
+    assert [kind.resume_stamp for kind in watcher.kinds() if isinstance(kind, CheckpointSaved)] == [True]
+    (resumed,) = [kind for kind in watcher.kinds() if isinstance(kind, Resumed)]
+    assert resumed.wake is WakeKind.TIMER
 
 
 async def test_a_recovery_is_told_before_its_first_node() -> None:

@@ -24,7 +24,8 @@ from outcrop.engine import (
     RunOptions,
     Transient,
 )
-from support.engine import EVERY_NODE, Doc, Gate, World, gated
+from outcrop.engine.failpoints import armed
+from support.engine import EVERY_NODE, Crash, Doc, Gate, World, crashing, gated
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -243,6 +244,17 @@ async def test_a_sync_node_streams_from_its_thread() -> None:
     threads = World().threads(graph.compile())
     _, told = await streamed(threads.run("t", Doc(), RunOptions(stream=chunks)), chunks)
     assert told[1:-1] == [f"Token speak: {number}" for number in range(5)]
+
+
+async def test_a_recovery_streams_from_the_recovered_node_on() -> None:
+    """I019."""
+    world, chunks = World(), ChunkStream()
+    threads = world.threads(two())
+    with armed(crashing("node.before", 2)), pytest.raises(Crash):
+        await threads.run("t", Doc(), RunOptions(stream=ChunkStream()))
+    result, told = await streamed(threads.recover("t", RunOptions(stream=chunks)), chunks)
+    assert isinstance(result, Completed)
+    assert told == ["NodeStart b: b", "Token b: three", "NodeEnd b: b"]
 
 
 async def test_a_plain_resume_after_the_streaming_is_done_works() -> None:
