@@ -8,17 +8,17 @@ import pytest
 
 EXPORTS = {
     "engine": """
-        Answer Backoff BranchOutcome CancelReason CancelToken Cancelled ChannelClosed CheckpointPolicy
-        Chunk ChunkStream ChunkType Clock CompilationFailed
-        CompiledGraph Completed DefinitionInvalid Failed FailureKind Fatal Graph GraphDefinition GraphError GraphInvalid
-        HistoryEntry HistoryTree Interrupted
-        Jitter Join Joined LastFailure LeaseOptions LeaseRenewer LoopRenewer ManualClock NodeContext NodeError
-        Observer OutcomeStatus Partial
-        Problem ProblemKind Question RecoverOptions RecoverReport Recovered RefusalCode Refused Retry
-        RowMarks RunEvent RunOptions RunResult RunTelemetry Scheduler SchedulerOptions Skipped StateError
-        Stopped SystemClock Telemetry ThreadPath ThreadRenewer Threads
-        Transient WakeOptions WakeReason WakeReport Woken all_of check_shape first_matching first_success
-        problems_of quorum read_definition thread_path to_dot to_mermaid tree_of
+        Admission Answer Backoff BranchOutcome CancelReason CancelToken Cancelled ChannelClosed
+        CheckpointPolicy Chunk ChunkStream ChunkType Clock CompilationFailed CompiledGraph Completed
+        DefinitionInvalid Failed FailureKind Fatal Graph GraphDefinition GraphError GraphInvalid
+        HistoryEntry HistoryTree Interrupted Jitter Join Joined LastFailure LeaseOptions
+        LeaseRenewer LoopRenewer ManualClock NodeContext NodeError NotAdmitted NotAdmittedReason
+        Observer OutcomeStatus Partial Problem ProblemKind Question RecoverOptions RecoverReport
+        Recovered RefusalCode Refused Retry RowMarks RunEvent RunOptions RunResult RunTelemetry
+        Scheduler SchedulerHook SchedulerOptions SchedulerSnapshot Skipped StateError Stopped
+        SystemClock Telemetry TenantSnapshot ThreadPath ThreadRenewer Threads Transient WakeOptions
+        WakeReason WakeReport Woken all_of check_shape first_matching first_success problems_of
+        quorum read_definition thread_path to_dot to_mermaid tree_of
     """,
     "engine.testing": """
         TIMES_OUT BrokenByCrashes CrashPoint Doubled Effect Effects Execution Harness InTurn Lost NewServices

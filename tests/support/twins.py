@@ -203,7 +203,7 @@ def _fanout(graph: Graph[State], _: Variant) -> None:
 
 
 def _mapped(graph: Graph[State], variant: Variant) -> None:
-    child = variant.child("each")
+    child = variant.child("item")
 
     @child.node
     async def measure(state: State) -> None:

@@ -9,6 +9,7 @@ Everything a caller needs is here; the modules below are the engine's own.
 
 from __future__ import annotations
 
+from .admission_queue import NotAdmittedReason
 from .cancellation import CancelReason, CancelToken
 from .chunks import Chunk, ChunkStream, ChunkType
 from .clock import Clock, ManualClock, SystemClock
@@ -60,7 +61,15 @@ from .questions import Question
 from .recorder import Observer, RunTelemetry, Telemetry
 from .recovery import Recovered, RecoverOptions, RecoverReport
 from .retry import Backoff, Jitter, Retry
-from .scheduler import Scheduler, SchedulerOptions
+from .scheduler import (
+    Admission,
+    NotAdmitted,
+    Scheduler,
+    SchedulerHook,
+    SchedulerOptions,
+    SchedulerSnapshot,
+    TenantSnapshot,
+)
 from .structure import Problem, ProblemKind, problems_of
 from .thread_path import ThreadPath, thread_path
 from .thread_renewer import ThreadRenewer
@@ -68,6 +77,7 @@ from .threads import Threads
 from .wake import WakeOptions, WakeReason, WakeReport, Woken
 
 __all__ = [
+    "Admission",
     "Answer",
     "Backoff",
     "BranchOutcome",
@@ -104,6 +114,8 @@ __all__ = [
     "ManualClock",
     "NodeContext",
     "NodeError",
+    "NotAdmitted",
+    "NotAdmittedReason",
     "Observer",
     "OutcomeStatus",
     "Partial",
@@ -122,12 +134,15 @@ __all__ = [
     "RunResult",
     "RunTelemetry",
     "Scheduler",
+    "SchedulerHook",
     "SchedulerOptions",
+    "SchedulerSnapshot",
     "Skipped",
     "StateError",
     "Stopped",
     "SystemClock",
     "Telemetry",
+    "TenantSnapshot",
     "ThreadPath",
     "ThreadRenewer",
     "Threads",

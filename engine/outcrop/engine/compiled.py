@@ -28,48 +28,47 @@ Migration: TypeAlias = "Callable[[Checkpoint], Checkpoint | None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledGraph(Generic[S]):
-    """What `Graph.compile()` returns.
+class GraphParts(Generic[S]):
+    """What a graph is made of, whether it compiles or not.
 
     A name is in exactly one of `nodes` (it does something) and `waits` (it passes the
     state through, then the thread waits); a node that is a group, a map or a subgraph is in
     `composites` too. `names` are in the order declared, `ways` are the edges as inserted.
-    `boundaries` marks nodes only, and `metadata` describes them in exports. `streaming` are
-    the nodes that run in streaming runs only, themselves or by what is inside. `migration`
-    turns a level that another version wrote into this version's, or refuses it with None.
+    `boundaries` marks nodes only, and `metadata` describes them in exports.
+    """
+
+    entry: str
+    names: tuple[str, ...]
+    nodes: Mapping[str, NodeSpec[S]]
+    waits: Mapping[str, EventWait | TimerWait[S]]
+    composites: Mapping[str, Composite[S]] = field(default_factory=dict[str, "Composite[S]"])
+    boundaries: Mapping[str, Boundary]
+    ways: tuple[tuple[str, Edge[S]], ...]
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, "Mapping[str, str]"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledGraph(GraphParts[S]):
+    """What `Graph.compile()` returns.
+
+    `edges` are the ways by the node they start at. `streaming` are the nodes that run in
+    streaming runs only, themselves or by what is inside. `migration` turns a level that
+    another version wrote into this version's, or refuses it with None.
     """
 
     identity: GraphIdentity | None
     policy: CheckpointPolicy
-    entry: str
     states: StateCodec[S]
-    nodes: Mapping[str, NodeSpec[S]]
-    waits: Mapping[str, EventWait | TimerWait[S]]
     edges: Mapping[str, tuple[Edge[S], ...]]
-    boundaries: Mapping[str, Boundary]
-    names: tuple[str, ...]
-    ways: tuple[tuple[str, Edge[S]], ...]
-    composites: Mapping[str, Composite[S]] = field(default_factory=dict[str, "Composite[S]"])
     max_node_hops: int | None = None
     migration: Migration | None = None
     interrupt_before: frozenset[str] = frozenset()
     interrupt_after: frozenset[str] = frozenset()
     streaming: frozenset[str] = frozenset()
-    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, "Mapping[str, str]"])
 
     def definition(self) -> GraphDefinition:
         """The graph as data: what its builder's `definition` says, and its identity."""
-        return define(
-            entry=self.entry,
-            names=self.names,
-            nodes=self.nodes,
-            waits=self.waits,
-            composites=self.composites,
-            boundaries=self.boundaries,
-            edges=self.ways,
-            metadata=self.metadata,
-            identity=self.identity,
-        )
+        return define(self, self.identity)
 
     def owns(self, checkpoint: Checkpoint) -> bool:
         """Whether this graph takes on the thread of this row: its own, one of no graph, or one to migrate."""

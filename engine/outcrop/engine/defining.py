@@ -19,38 +19,34 @@ from .definition import (
 from .node import EventWait, TimerWait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from datetime import timedelta
 
     from outcrop.stores.record import GraphIdentity
 
+    from .compiled import GraphParts
     from .composites import FanOut
-    from .node import Boundary, Edge, NodeSpec
+    from .node import Boundary
 
 
-def define(
-    *,
-    entry: str,
-    names: Sequence[str],
-    nodes: Mapping[str, NodeSpec[Any]],
-    waits: Mapping[str, EventWait | TimerWait[Any]],
-    composites: Mapping[str, Composite[Any]],
-    boundaries: Mapping[str, Boundary],
-    edges: Sequence[tuple[str, Edge[Any]]],
-    metadata: Mapping[str, Mapping[str, str]],
-    identity: GraphIdentity | None = None,
-) -> GraphDefinition:
-    """The definition of a level; `names` are in the order declared, `edges` as inserted."""
-    defined = tuple(
-        _node(name, waits.get(name), composites.get(name), boundaries.get(name), metadata.get(name))
-        for name in names
+def define(parts: GraphParts[Any], identity: GraphIdentity | None = None) -> GraphDefinition:
+    """The definition of a level of these parts."""
+    nodes = tuple(
+        _node(
+            name,
+            parts.waits.get(name),
+            parts.composites.get(name),
+            parts.boundaries.get(name),
+            parts.metadata.get(name),
+        )
+        for name in parts.names
     )
     return GraphDefinition(
-        entry_point=entry,
-        nodes=defined,
-        edges=(*_edges(edges), *_routes(names, nodes, waits, boundaries)),
+        entry_point=parts.entry,
+        nodes=nodes,
+        edges=(*_edges(parts), *_routes(parts)),
         identity=identity,
-        schema_version=version_for(defined, identity),
+        schema_version=version_for(nodes, identity),
     )
 
 
@@ -105,29 +101,24 @@ def _wait(wait: EventWait | TimerWait[Any]) -> WaitDefinition:
             return WaitDefinition(kind="timer", delay_ms=_milliseconds(wait.delay))
 
 
-def _edges(edges: Sequence[tuple[str, Edge[Any]]]) -> Iterator[EdgeDefinition]:
-    for start, edge in edges:
+def _edges(parts: GraphParts[Any]) -> Iterator[EdgeDefinition]:
+    for start, edge in parts.ways:
         yield EdgeDefinition(from_=start, to=edge.to, guarded=edge.when is not None)
 
 
-def _routes(
-    names: Sequence[str],
-    nodes: Mapping[str, NodeSpec[Any]],
-    waits: Mapping[str, EventWait | TimerWait[Any]],
-    boundaries: Mapping[str, Boundary],
-) -> Iterator[EdgeDefinition]:
+def _routes(parts: GraphParts[Any]) -> Iterator[EdgeDefinition]:
     """Ways out of trouble: fallbacks, then rejections, then timeouts, in node order."""
-    for name in names:
-        node = nodes.get(name)
+    for name in parts.names:
+        node = parts.nodes.get(name)
         if node is not None and node.fallback is not None:
             yield EdgeDefinition(from_=name, to=node.fallback, guarded=True, condition="on_failure")
-    for name in names:
-        boundary = boundaries.get(name)
+    for name in parts.names:
+        boundary = parts.boundaries.get(name)
         if boundary is not None and boundary.on_reject is not None:
             yield EdgeDefinition(from_=name, to=boundary.on_reject, guarded=True, condition="on_reject")
-    for name in names:
-        wait = waits.get(name)
-        waiting = wait if isinstance(wait, EventWait) else boundaries.get(name)
+    for name in parts.names:
+        wait = parts.waits.get(name)
+        waiting = wait if isinstance(wait, EventWait) else parts.boundaries.get(name)
         if waiting is not None and waiting.on_timeout is not None:
             yield EdgeDefinition(from_=name, to=waiting.on_timeout, guarded=True, condition="on_timeout")
 

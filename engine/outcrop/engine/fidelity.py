@@ -61,17 +61,29 @@ def _is_surely_same(before: Any, after: Any) -> bool:  # noqa: ANN401 - what it 
     if kind is int or kind is float:
         return _loss_of_number(before, after) is None
     if kind is list:
+        if _TEXT.issuperset(map(type, before)):
+            return bool(before == after) and _TEXT.issuperset(map(type, after))
         return len(before) == len(after) and all(map(_is_surely_same, before, after))
+    if kind is dict:
+        return _has_surely_same_items(before, after)
     if isinstance(before, BaseModel):
         plain = not (before.__pydantic_extra__ or before.__pydantic_private__)
-        return plain and _is_surely_same(before.__dict__, after.__dict__)
-    # in the same order, so that keys and values can be compared side by side
-    return (
-        kind is dict
-        and list(before) == list(after)
-        and set(map(type, before)) <= _TEXT
-        and all(map(_is_surely_same, before.values(), after.values()))
-    )
+        return plain and _has_surely_same_items(before.__dict__, after.__dict__)
+    return False
+
+
+def _has_surely_same_items(before: dict[Any, Any], after: dict[Any, Any]) -> bool:
+    """The same for what has parts by name, in the same order, so that they can be compared side by side."""
+    if list(before) != list(after) or not _TEXT.issuperset(map(type, before)):
+        return False
+    for value, other in zip(before.values(), after.values(), strict=True):
+        kind = type(value)
+        if kind in _PLAIN:
+            if kind is not type(other) or value != other:
+                return False
+        elif not _is_surely_same(value, other):
+            return False
+    return True
 
 
 def _find_loss(before: object, after: object) -> Loss | None:

@@ -9,41 +9,28 @@ never changes, whatever is done to its builder later.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack, overload
 
 from outcrop.stores.record import GraphIdentity
 
-from .compiled import CompiledGraph
-from .composites import FanOut, Group, Join, Map, Partial, Subgraph, streams
+from .compiled import CompiledGraph, GraphParts
+from .composites import FanOut, Join, Map, Partial, Subgraph, streams
 from .defining import define
 from .errors import CompilationFailed, GraphInvalid
 from .group_builder import GroupBuilder
 from .handler import is_async
 from .node import Boundary, Edge, EventWait, NodeMode, NodeSpec, TimerWait
-from .node_decorator import NodeDecorator, node_spec, seconds
+from .node_decorator import NodeDecorator, node_spec, optional_span, seconds
 from .options import CheckpointPolicy
 from .retry import Retry
 from .state import codec_for
 from .structure import problems_of
-from .validate import (
-    check_boundaries,
-    check_groups,
-    check_hops,
-    check_identity,
-    check_interrupts,
-    check_maps,
-    check_metadata,
-    check_policies,
-    check_reductions,
-    check_timeouts,
-    check_waits,
-    check_ways_on,
-)
+from .validate import check_hops, check_identity, check_interrupts, check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from .compiled import Migration
     from .composites import Composite, Joined
@@ -142,7 +129,7 @@ class Graph(Generic[S]):
         self._places.setdefault(name, _Place())
         self._boundaries[name] = Boundary(
             on_reject=self._optional_name(on_reject),
-            timeout=_optional_span(timeout),
+            timeout=optional_span(timeout),
             on_timeout=self._optional_name(on_timeout),
         )
 
@@ -153,31 +140,35 @@ class Graph(Generic[S]):
         event: str,
         timeout: Duration | None = None,
         on_timeout: NodeRef | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
     ) -> None:
         """Add a node that waits for an event of this type, whose payload is laid over the state.
 
         Without the event for `timeout`, the thread goes to `on_timeout`, or ends without one.
         """
         wait = EventWait(
-            event=event, timeout=_optional_span(timeout), on_timeout=self._optional_name(on_timeout)
+            event=event, timeout=optional_span(timeout), on_timeout=self._optional_name(on_timeout)
         )
-        self._add(name, _Place(wait))
+        self._add(name, _Place(wait), metadata)
 
     @overload
-    def timer(self, name: str, *, delay: Duration) -> None: ...
+    def timer(self, name: str, *, delay: Duration, metadata: Mapping[str, str] = ...) -> None: ...
     @overload
-    def timer(self, name: str, *, until: Callable[[S], datetime]) -> None: ...
+    def timer(
+        self, name: str, *, until: Callable[[S], datetime], metadata: Mapping[str, str] = ...
+    ) -> None: ...
     def timer(
         self,
         name: str,
         *,
         delay: Duration | None = None,
         until: Callable[[S], datetime] | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
     ) -> None:
         """Add a node that waits for a while, or until an aware time that the state tells."""
         if (delay is None) == (until is None):
             raise CompilationFailed(f"timer '{name}' takes either a delay or an until, and exactly one")
-        self._add(name, _Place(TimerWait(delay=_optional_span(delay), until=until)))
+        self._add(name, _Place(TimerWait(delay=optional_span(delay), until=until)), metadata)
 
     def group(
         self,
@@ -270,16 +261,7 @@ class Graph(Generic[S]):
 
     def definition(self) -> GraphDefinition:
         """The graph as data, whether it compiles or not; a compiled graph's has its identity too."""
-        return define(
-            entry=self._entry_name(),
-            names=tuple(self._places),
-            nodes=dict(self._nodes()),
-            waits=dict(self._waits()),
-            composites=dict(self._composites()),
-            boundaries=self._boundaries,
-            edges=self._edges,
-            metadata=self._metadata,
-        )
+        return define(self._parts())
 
     def compile(
         self,
@@ -300,43 +282,49 @@ class Graph(Generic[S]):
         Raises `CompilationFailed` for the first rule broken, else `GraphInvalid` with every
         fault of the structure.
         """
-        nodes, waits = dict(self._nodes()), dict(self._waits())
-        composites = dict(self._composites())
-        before = frozenset(map(self._path, interrupt_before))
-        after = frozenset(map(self._path, interrupt_after))
+        parts = self._parts()
+        before = frozenset(map(self._name, interrupt_before))
+        after = frozenset(map(self._name, interrupt_after))
         check_hops(max_node_hops)
         check_identity(self._id, self._version, migrates=migration is not None)
-        check_groups({name: one for name, one in composites.items() if isinstance(one, Group)})
-        check_maps({name: one for name, one in composites.items() if isinstance(one, Map)})
-        check_reductions(composites)
-        check_waits(waits, self._boundaries.keys())
-        check_boundaries(self._boundaries)
-        check_policies(nodes, self._places.keys())
-        check_timeouts(nodes)
-        check_metadata(self._metadata, composites)
-        check_ways_on(waits.keys(), self._edges_by_node().keys())
-        check_interrupts(nodes.keys(), composites, before | after)
-        if problems := problems_of(self.definition()):
+        check_parts(parts)
+        check_interrupts(parts.nodes.keys(), parts.composites, before | after)
+        if problems := problems_of(define(parts)):
             raise GraphInvalid(problems)
         return CompiledGraph(
             identity=None if self._id is None else GraphIdentity(self._id, self._version),
             policy=checkpoints,
-            entry=self._entry_name(),
+            entry=parts.entry,
             states=self._states,
-            names=tuple(self._places),
-            nodes=MappingProxyType(nodes),
-            waits=MappingProxyType(waits),
-            composites=MappingProxyType(composites),
+            names=parts.names,
+            nodes=parts.nodes,
+            waits=parts.waits,
+            composites=parts.composites,
             edges=MappingProxyType(self._edges_by_node()),
-            ways=tuple(self._edges),
-            boundaries=MappingProxyType(dict(self._boundaries)),
+            ways=parts.ways,
+            boundaries=parts.boundaries,
             max_node_hops=max_node_hops,
             migration=migration,
             interrupt_before=before,
             interrupt_after=after,
             streaming=frozenset(
-                name for name, node in nodes.items() if node.streams or streams(composites.get(name))
+                name
+                for name, node in parts.nodes.items()
+                if node.streams or streams(parts.composites.get(name))
             ),
+            metadata=parts.metadata,
+        )
+
+    def _parts(self) -> GraphParts[S]:
+        """The graph as it is now, out of reach of what is said later."""
+        return GraphParts(
+            entry=next(iter(self._places), "") if self._entry is None else self._entry,
+            names=tuple(self._places),
+            nodes=MappingProxyType(dict(self._nodes())),
+            waits=MappingProxyType(dict(self._waits())),
+            composites=MappingProxyType(dict(self._composites())),
+            boundaries=MappingProxyType(dict(self._boundaries)),
+            ways=tuple(self._edges),
             metadata=MappingProxyType(dict(self._metadata)),
         )
 
@@ -357,10 +345,6 @@ class Graph(Generic[S]):
             fallback=self._optional_name(policies.get("fallback")),
         )
         self._add(name, _Place(spec, composite=composite), policies.get("metadata", {}))
-
-    def _path(self, node: NodeRef) -> str:
-        """A node by reference, or by a path into a subgraph."""
-        return node if isinstance(node, str) else self._name(node)
 
     def _add(self, name: str, place: _Place[S], metadata: Mapping[str, str] = _NO_METADATA) -> None:
         """Add a name, or put something in the place that a boundary made for it."""
@@ -409,15 +393,6 @@ class Graph(Generic[S]):
             elif place.composite is not None:
                 yield name, place.composite
 
-    def _entry_name(self) -> str:
-        return next(iter(self._places), "") if self._entry is None else self._entry
-
 
 def _pass_through(_state: object, _context: NodeContext) -> None:
     return None
-
-
-def _optional_span(duration: Duration | None) -> timedelta | None:
-    if duration is None or isinstance(duration, timedelta):
-        return duration
-    return timedelta(seconds=duration)

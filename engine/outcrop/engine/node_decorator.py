@@ -163,3 +163,10 @@ def node_spec(
 def seconds(duration: Duration | None) -> float | None:
     """A span in seconds."""
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def optional_span(duration: Duration | None) -> timedelta | None:
+    """A span as one, where there is one."""
+    if duration is None or isinstance(duration, timedelta):
+        return duration
+    return timedelta(seconds=duration)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from .compiled import CompiledGraph
+    from .compiled import CompiledGraph, GraphParts
     from .composites import FanOut
     from .node import Boundary, NodeSpec
     from .retry import Backoff
@@ -47,7 +47,21 @@ def check_identity(graph_id: str | None, version: str | None, *, migrates: bool)
         raise CompilationFailed("graph_version must not be blank")
 
 
-def check_groups(groups: Mapping[str, Group[Any]]) -> None:
+def check_parts(parts: GraphParts[Any]) -> None:
+    """Each part by itself; the first rule broken is told."""
+    composites = parts.composites
+    _check_groups({name: one for name, one in composites.items() if isinstance(one, Group)})
+    _check_maps({name: one for name, one in composites.items() if isinstance(one, Map)})
+    _check_reductions(composites)
+    _check_waits(parts.waits, parts.boundaries.keys())
+    _check_boundaries(parts.boundaries)
+    _check_policies(parts.nodes, parts.nodes.keys() | parts.waits.keys())
+    _check_timeouts(parts.nodes)
+    _check_metadata(parts.metadata, composites)
+    _check_ways_on(parts.waits.keys(), {start for start, _ in parts.ways})
+
+
+def _check_groups(groups: Mapping[str, Group[Any]]) -> None:
     """Groups have branches, each by a name of its own, and limits that let them run."""
     for name, group in groups.items():
         owner = f"parallel group '{name}'"
@@ -63,7 +77,7 @@ def check_groups(groups: Mapping[str, Group[Any]]) -> None:
         _check_fan_out(owner, group.fan_out, "branch")
 
 
-def check_maps(maps: Mapping[str, Map[Any]]) -> None:
+def _check_maps(maps: Mapping[str, Map[Any]]) -> None:
     """Maps have limits that let them run, and items that can't freeze."""
     for name, map_ in maps.items():
         owner = f"map '{name}'"
@@ -91,7 +105,7 @@ def _freezing(graph: CompiledGraph[Any], prefix: str, stops: frozenset[str]) -> 
             yield from _freezing(composite.child, f"{path}/", inside(stops, name))
 
 
-def check_reductions(composites: Mapping[str, Composite[Any]]) -> None:
+def _check_reductions(composites: Mapping[str, Composite[Any]]) -> None:
     """A group or a map says in one way what becomes of its results, by plain functions."""
     for name, composite in composites.items():
         for what, function in _functions(composite):
@@ -127,7 +141,7 @@ def check_interrupts(
             raise CompilationFailed(f"the graph is to be interrupted at '{path}', and has no such node")
 
 
-def check_waits(waits: Mapping[str, EventWait | TimerWait[S]], boundaries: AbstractSet[str]) -> None:
+def _check_waits(waits: Mapping[str, EventWait | TimerWait[S]], boundaries: AbstractSet[str]) -> None:
     """Delays and timeouts are above zero, routes have their timeout, no wait is a boundary."""
     for name, wait in waits.items():
         match wait:
@@ -141,14 +155,14 @@ def check_waits(waits: Mapping[str, EventWait | TimerWait[S]], boundaries: Abstr
             raise CompilationFailed(f"'{name}' is a wait node and can't also be an interrupt boundary")
 
 
-def check_boundaries(boundaries: Mapping[str, Boundary]) -> None:
+def _check_boundaries(boundaries: Mapping[str, Boundary]) -> None:
     """Timeouts are above zero, and a timeout route has one."""
     for name in sorted(boundaries, key=str.encode):
         boundary = boundaries[name]
         _check_timeout(f"interrupt boundary '{name}'", boundary.timeout, boundary.on_timeout)
 
 
-def check_policies(nodes: Mapping[str, NodeSpec[S]], names: AbstractSet[str]) -> None:
+def _check_policies(nodes: Mapping[str, NodeSpec[S]], names: AbstractSet[str]) -> None:
     """Fallbacks exist, counts and delays make sense."""
     for name, node in nodes.items():
         owner = f"recovery policy for '{name}'"
@@ -164,7 +178,7 @@ def check_policies(nodes: Mapping[str, NodeSpec[S]], names: AbstractSet[str]) ->
             _check_backoff(owner, node.retry.backoff)
 
 
-def check_timeouts(nodes: Mapping[str, NodeSpec[S]]) -> None:
+def _check_timeouts(nodes: Mapping[str, NodeSpec[S]]) -> None:
     """Timeouts are above zero and finite, and only on nodes that can be stopped."""
     for name, node in nodes.items():
         if node.timeout is None:
@@ -180,7 +194,7 @@ def check_timeouts(nodes: Mapping[str, NodeSpec[S]]) -> None:
             )
 
 
-def check_metadata(
+def _check_metadata(
     metadata: Mapping[str, Mapping[str, str]], composites: Mapping[str, Composite[Any]]
 ) -> None:
     """Keys of nodes' and branches' metadata are the author's own."""
@@ -199,7 +213,7 @@ def check_metadata(
                 raise CompilationFailed(f"metadata key '{key}' on {owner} is reserved")
 
 
-def check_ways_on(waits: AbstractSet[str], starts: AbstractSet[str]) -> None:
+def _check_ways_on(waits: AbstractSet[str], starts: AbstractSet[str]) -> None:
     """Every wait has an edge: what answers it has to lead somewhere."""
     for name in sorted(waits - starts, key=str.encode):
         raise CompilationFailed(f"'{name}' is a wait node with no way on: add an edge from it")

@@ -18,7 +18,9 @@ def instant_text(moment: datetime) -> str:
     """The instant, cut to the whole second; raises `InvalidRequest` for a naive time."""
     if moment.tzinfo is None:
         raise InvalidRequest("a time needs a time zone")
-    return moment.astimezone(UTC).isoformat()[:19] + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat()[:19] + "Z"
 
 
 def instant_text_rounded_up(moment: datetime) -> str:

@@ -1,4 +1,4 @@
-"""From `MODULE:NAME` to compiled graphs: how a command names the graphs to serve."""
+"""From `MODULE:NAME` to graphs: how a command names those to serve or to show."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 def load_graphs(target: str) -> tuple[CompiledGraph[Any], ...]:
     """Import `MODULE:NAME`; NAME is a compiled graph, or a list or tuple of them.
+
+    Raises `GraphsNotFound`, as `imported` does.
+    """
+    return graphs_of(target, imported(target))
+
+
+def imported(target: str) -> object:
+    """What `MODULE:NAME` names, whatever it is.
 
     The current folder is looked in, as with `python -m`. Raises `GraphsNotFound`, saying
     which part is off; an exception of the module's own code is its `__cause__`.
@@ -39,10 +47,11 @@ def load_graphs(target: str) -> tuple[CompiledGraph[Any], ...]:
         raise GraphsNotFound(
             f"'{target}': importing {module_name} failed with {type(error).__name__}"
         ) from error
-    return _graphs(target, found)
+    return found
 
 
-def _graphs(target: str, found: object) -> tuple[CompiledGraph[Any], ...]:
+def graphs_of(target: str, found: object) -> tuple[CompiledGraph[Any], ...]:
+    """The compiled graphs in what `target` names; raises `GraphsNotFound` when it is something else."""
     several = cast("Sequence[object]", found) if isinstance(found, list | tuple) else (found,)
     graphs: list[CompiledGraph[Any]] = []
     for one in several:

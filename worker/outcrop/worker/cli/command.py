@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from outcrop.stores import OutcropError
 
-from . import checkpoints, demonstration, events, outcomes, send, stores, threads, topics, workers
+from . import checkpoints, demonstration, events, graphs, outcomes, send, stores, threads, topics, workers
 from .exits import EPILOG, Exit, exit_of
 from .options import Parser
 from .terminal import complain
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DEBUG = "OUTCROP_DEBUG"
+_GROUPS = (demonstration, workers, topics, send, outcomes, events, threads, checkpoints, graphs, stores)
 _DESCRIPTION = """\
 Durable threads on Kafka: run workers, send them commands, look at what they did.
 
@@ -70,7 +71,7 @@ def _parser() -> Parser:
     parser = Parser(prog="outcrop", description=_DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"outcrop {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for group in (demonstration, workers, topics, send, outcomes, events, threads, checkpoints, stores):
+    for group in _GROUPS:
         group.add_commands(commands)
     return parser
 
