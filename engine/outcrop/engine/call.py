@@ -26,7 +26,7 @@ from .rows import LevelRows
 from .run import Run
 from .run_record import RunRecord
 from .runner import Runner
-from .scheduler import NotAdmitted
+from .scheduler import NotAdmitted, admit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -108,29 +108,22 @@ class Call(Generic[S]):
             self._timer.cancel()
         if self.options.stream is not None:
             self.options.stream.close()
-        if self._admission is not None:
-            self._admission.release()
+        dropped = error is not None and is_dropped(error, self._cancels_before)
         if error is not None:
-            self.record.died(error)
-        if self._tenure is None:
-            return
-        if error is not None and is_dropped(error, self._cancels_before):
-            self._tenure.drop()
-        else:
-            failpoint("lease.releasing")
-            await self._tenure.release()
+            self.record.died(error, dropped=dropped)
+        try:
+            if self._tenure is not None:
+                await _leave(self._tenure, dropped=dropped)
+        finally:  # not before the lease: the next run that gets the slot may be of this thread
+            if self._admission is not None:
+                self._admission.release()
 
     async def admit(self) -> Failed | None:
         """Wait for a slot of the scheduler, if the call has one; its refusal is the call's result."""
         options = self.options
-        if options.scheduler is None:
+        admitted = options.admission or await admit(options, options.metadata, options.stop)
+        if admitted is None:
             return None
-        admitted = await options.scheduler.admit(
-            priority=options.priority,
-            tenant=options.metadata.get(options.scheduler.options.tenant_key),
-            deadline=options.deadline,
-            cancellation=options.cancellation,
-        )
         if isinstance(admitted, NotAdmitted):
             return Failed(thread_id=self.thread_id, kind=FailureKind.NOT_ADMITTED, message=admitted.message)
         self._admission = admitted
@@ -262,3 +255,12 @@ class Call(Generic[S]):
 def without_limits(options: RunOptions) -> RunOptions:
     """The options of a verb that runs no node: nothing cuts it short or makes it wait."""
     return replace(options, cancellation=None, deadline=None, scheduler=None)
+
+
+async def _leave(tenure: Tenure, *, dropped: bool) -> None:
+    """Give the lease back; a run that was dropped leaves it to expire."""
+    if dropped:
+        tenure.drop()
+        return
+    failpoint("lease.releasing")
+    await tenure.release()

@@ -34,11 +34,15 @@ FIRST_DELAY = 0.05
 LONGEST_DELAY = 1.0
 
 
-class LeaseGone(Exception):
+class Overtaken(Exception):
+    """The thread isn't this run's to write any more, which is no failure of what it was running."""
+
+
+class LeaseGone(Overtaken):
     """The run's lease is lost: nothing may be written any more."""
 
 
-class LogMoved(Exception):
+class LogMoved(Overtaken):
     """The log isn't where this run left it; nothing was written."""
 
 

@@ -1,4 +1,7 @@
-"""What both drivers share: which threads they list, and how they tell why they skipped one. Pure."""
+"""What both sweeps share: which threads they list, the slot of one, and how they tell why they skipped it.
+
+Owns no loop and no store; all but the wait for a slot is pure.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ from outcrop.stores.query import MAX_PAGE
 
 from .options import options_refusal, time_refusal
 from .outcome import RefusalCode, Refused
+from .scheduler import admit
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from outcrop.stores.query import ThreadSummary
+
     from .cancellation import CancelToken
     from .compiled import CompiledGraph
     from .options import RunOptions
+    from .scheduler import Admission, NotAdmitted
 
 S = TypeVar("S")
 
@@ -52,6 +59,18 @@ def skip_reason(refused: Refused, *, gone: str, raced: str) -> str:
     if refused.code in (RefusalCode.LOST_RACE, RefusalCode.STALE):
         return raced
     return gone if refused.code in _GONE else refused.message
+
+
+async def admit_listed(
+    summary: ThreadSummary, options: RunOptions, stop: CancelToken | None
+) -> Admission | NotAdmitted | None:
+    """Wait for a listed thread's slot, if its run needs one; its row tells the tenant if the run doesn't."""
+    return await admit(options, {**summary.metadata, **options.metadata}, stop or options.stop)
+
+
+def not_admitted(answer: NotAdmitted) -> str:
+    """Why a thread that got no slot was skipped."""
+    return f"it was not admitted: {answer.message}"
 
 
 def driver_refusal(limit: int, now: datetime | None, options: RunOptions) -> str | None:

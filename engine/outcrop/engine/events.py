@@ -54,7 +54,7 @@ class BranchReason(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """How a run ended; `Stopped` is ours: left running on request."""
+    """How a run ended; `Stopped` is ours: left running, on request or because its task was dropped."""
 
     COMPLETED = "Completed"
     INTERRUPTED = "Interrupted"

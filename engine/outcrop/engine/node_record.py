@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from .cancellation import is_dropped, task_cancels
+from .commit import Overtaken
 from .events import ErrorType, NodeCompleted, NodeResult, NodeStarted, RetryScheduled
 from .failures import error_text
 
@@ -21,7 +23,7 @@ _NOTHING = nullcontext()
 class NodeRecord:
     """One execution of the node at `path`, attempt after attempt. Silent where nobody watches."""
 
-    __slots__ = ("_attempt", "_completed", "_recorder", "_run", "_started_at", "path")
+    __slots__ = ("_attempt", "_cancels_before", "_completed", "_recorder", "_run", "_started_at", "path")
 
     def __init__(self, run: Run, path: str) -> None:
         self.path = path
@@ -30,6 +32,7 @@ class NodeRecord:
         self._attempt = 1
         self._completed = self._recorder is None
         self._started_at = 0.0
+        self._cancels_before = task_cancels()
 
     def started(self) -> None:
         """The first attempt begins."""
@@ -69,8 +72,11 @@ class NodeRecord:
         self._complete(NodeResult.FAILED, error=message, error_type=type_, fallback=fallback)
 
     def panicked(self, panic: BaseException) -> None:
-        """The run ends in this node, by something that is no failure of it."""
-        self._complete(NodeResult.FAILED, error=error_text(panic), error_type=ErrorType.PANIC)
+        """The run ends in this node; a lost lease, or a run that was dropped, is no failure of it."""
+        if isinstance(panic, Overtaken) or is_dropped(panic, self._cancels_before):
+            self._complete(NodeResult.CANCELLED)
+        else:
+            self._complete(NodeResult.FAILED, error=error_text(panic), error_type=ErrorType.PANIC)
 
     def _complete(
         self,

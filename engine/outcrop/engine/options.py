@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .cancellation import CancelToken
     from .chunks import ChunkStream
     from .recorder import Observer
-    from .scheduler import Scheduler
+    from .scheduler import Admission, Scheduler
 
 MIN_TTL = timedelta(milliseconds=1)
 
@@ -65,7 +65,8 @@ class RunOptions:
     this run and the outermost level. `interrupt_before` and `interrupt_after` name nodes (by
     path, `Work/Draft`) at which this run waits for a person. `observer` is told of the run's
     events, `stream` gets its chunks. `scheduler` decides when the run may start, by `priority`
-    (higher first) and the tenant in the metadata.
+    (higher first) and the tenant in the metadata; `admission` is a slot that it was given before,
+    and gives back.
     """
 
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -84,6 +85,7 @@ class RunOptions:
     stream: ChunkStream | None = None
     scheduler: Scheduler | None = None
     priority: int = 0
+    admission: Admission | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,7 @@ class Answer:
     levels: Mapping[str, Mapping[str, Json]] = field(default_factory=dict[str, "Mapping[str, Json]"])
 
 
-def options_refusal(options: RunOptions) -> str | None:
+def options_refusal(options: RunOptions) -> str | None:  # noqa: PLR0911 - a return for each option
     """Why a call with these options can't start, or None when it can."""
     if (refused := metadata_refusal(options.metadata)) is not None:
         return refused
@@ -119,6 +121,8 @@ def options_refusal(options: RunOptions) -> str | None:
             return "a run's lease needs an owner"
         if options.lease.ttl < MIN_TTL:
             return "a run's lease ttl must be at least 1 millisecond"
+    if options.stream is not None and options.stream.closed:
+        return "a run's stream is closed: give each call one of its own"
     return None if options.deadline is None else time_refusal("a run's deadline", options.deadline)
 
 

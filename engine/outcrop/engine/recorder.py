@@ -30,14 +30,17 @@ Observer: TypeAlias = Callable[[RunEvent], None]
 
 
 class RunTelemetry(Protocol):
-    """One run as telemetry sees it; called on the event loop, and must be quick."""
+    """One run as telemetry sees it; called on the event loop, and must be quick.
+
+    What it raises is logged and counted (`observer_failed`), and never the run's concern.
+    """
 
     def observed(self, event: RunEvent) -> None:
         """An event, as it happens."""
         ...
 
     def attempt(self, path: str, number: int) -> AbstractContextManager[None]:
-        """Around the handler of one attempt of the node or branch at `path`."""
+        """Around one attempt of the node or branch at `path`; entered and left in the task that runs it."""
         ...
 
     def loaded(self, seconds: float, status: str | None) -> None:
@@ -49,7 +52,7 @@ class RunTelemetry(Protocol):
         ...
 
     def observer_failed(self) -> None:
-        """The run's observer raised."""
+        """The run's observer raised, or this telemetry did; called on any thread."""
         ...
 
 

@@ -6,6 +6,7 @@ recoveries; each thread is recovered by `Threads.recover`. Has no schedule of it
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -15,20 +16,30 @@ from outcrop.stores.instants import instant_text
 from outcrop.stores.query import ThreadQuery
 from outcrop.stores.record import Status, ThreadState
 
-from .driven import Skipped, driver_refusal, graph_filter, is_told_to_stop, skip_reason
+from .driven import (
+    Skipped,
+    admit_listed,
+    driver_refusal,
+    graph_filter,
+    is_told_to_stop,
+    not_admitted,
+    skip_reason,
+)
 from .metadata import recoveries_of
 from .options import RunOptions
 from .outcome import Refused, RunResult
 from .preflight import Preflight
+from .scheduler import NotAdmitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from outcrop.stores.query import UnreadableThread
+    from outcrop.stores.query import ThreadSummary, UnreadableThread
     from outcrop.stores.record import Checkpoint, Row
 
     from .cancellation import CancelToken
+    from .scheduler import Admission
     from .threads import Threads
 
 S = TypeVar("S")
@@ -112,7 +123,7 @@ async def recover_stale(threads: Threads[S], options: RecoverOptions) -> Recover
                 options.stop, options.options.cancellation
             ):
                 return report
-            await sweep.take(summary.thread_id)
+            await sweep.take(summary)
         report.unreadable.extend(page.unreadable)
         if page.next_cursor is None:
             return report
@@ -146,8 +157,16 @@ class _Sweep(Generic[S]):
     before: str | None
     report: RecoverReport[S]
 
-    async def take(self, thread_id: str) -> None:
-        """Recover one thread, or note why not."""
+    async def take(self, summary: ThreadSummary) -> None:
+        """Recover one thread in its slot, or note why not."""
+        options = self.options
+        admitted = await admit_listed(summary, options.options, options.stop)
+        if isinstance(admitted, NotAdmitted):
+            return self._skip(summary.thread_id, not_admitted(admitted))
+        with admitted or nullcontext():
+            return await self._look_at(summary.thread_id, admitted)
+
+    async def _look_at(self, thread_id: str, admitted: Admission | None) -> None:
         try:
             row = await self.threads.store.load(thread_id)
         except Exception as error:  # noqa: BLE001 - the same
@@ -157,10 +176,10 @@ class _Sweep(Generic[S]):
         alive = still_dead(row.checkpoint, before=self.before, max_recoveries=self.options.max_recoveries)
         if alive is not None:
             return self._skip(thread_id, alive)
-        return await self._recover(thread_id, row)
+        return await self._recover(thread_id, row, admitted)
 
-    async def _recover(self, thread_id: str, row: Row) -> None:
-        options = replace(self.options.options, expected_sequence=row.sequence)
+    async def _recover(self, thread_id: str, row: Row, admitted: Admission | None) -> None:
+        options = replace(self.options.options, expected_sequence=row.sequence, admission=admitted)
         result = await self.threads.recover(thread_id, options)
         if isinstance(result, Refused):
             raced = "another run or recovery got there first"

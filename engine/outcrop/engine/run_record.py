@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .cancellation import CancelReason
 from .events import ErrorType, LeaseAcquired, LeaseWasLost, RunCompleted, RunOutcome, RunStarted
 from .failures import error_text
+from .guarded import Guarded
 from .outcome import Cancelled, Completed, Failed, FailureKind, Interrupted, Refused, Stopped
 from .recorder import Recorder
 
@@ -45,7 +46,7 @@ class RunRecord:
         """The record of a call with these options."""
         recorder = None
         if options.observer is not None or engine.telemetry is not None:
-            telemetry = None if engine.telemetry is None else engine.telemetry.run(thread_id, run_id)
+            telemetry = Guarded.of(engine.telemetry, thread_id, run_id)
             recorder = Recorder(
                 thread_id, run_id, engine.clock, observer=options.observer, telemetry=telemetry
             )
@@ -95,12 +96,15 @@ class RunRecord:
             self.lost()
         self._complete(result)
 
-    def died(self, error: BaseException) -> None:
-        """The call ended in what is no result."""
+    def died(self, error: BaseException, *, dropped: bool) -> None:
+        """The call ended in what is no result; a dropped one leaves its thread as it is."""
         if self.recorder is None or self._started_at is None:
             return
         took = self._engine.clock.monotonic() - self._started_at
-        self.recorder.emit(RunCompleted(RunOutcome.FAILED, took, error_text(error), ErrorType.PANIC))
+        if dropped:
+            self.recorder.emit(RunCompleted(RunOutcome.STOPPED, took))
+        else:
+            self.recorder.emit(RunCompleted(RunOutcome.FAILED, took, error_text(error), ErrorType.PANIC))
 
     def _complete(self, result: RunResult[Any]) -> None:
         if self.recorder is None or self._started_at is None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .cancellation import CancelToken
     from .clock import Clock
+    from .options import RunOptions
 
 _log = logging.getLogger(__name__)
 
@@ -144,6 +145,10 @@ class SchedulerHook(Protocol):
         """Take note; `name` is the scheduler's, `outcome` is `admitted` or why not."""
         ...
 
+    def stands(self, name: str, *, queued: int, active: int) -> None:
+        """So many runs wait now, and so many have a slot; told whenever that may have changed."""
+        ...
+
 
 class Scheduler:
     """Give one to all runs that are to share its slots, as `RunOptions.scheduler`.
@@ -187,11 +192,12 @@ class Scheduler:
         ends: list[Callable[[], None]] = []
         try:
             self._queue.enter(entry)
+            self._tell_standing()
             if entry.is_waiting:
                 self._limit(entry, (cancellation, stop), deadline, ends)
             decision = await decided
         except BaseException:
-            self._queue.drop(entry)
+            self._drop(entry)
             raise
         finally:
             for withdraw in ends:
@@ -200,15 +206,17 @@ class Scheduler:
         self._tell(decision, priority, waited)
         if decision is not None:
             return NotAdmitted(decision, waited)
-        return Admission(waited, lambda: self._queue.drop(entry))
+        return Admission(waited, lambda: self._drop(entry))
 
     def set_tenant_limit(self, tenant: str, limit: int | None) -> None:
         """Give a tenant a limit of its own, or none again; in effect at once."""
         self._queue.set_tenant_limit(tenant, limit)
+        self._tell_standing()
 
     def close(self) -> None:
         """Refuse everybody who waits or comes; slots that are taken are kept until given back."""
         self._queue.close()
+        self._tell_standing()
 
     def snapshot(self) -> SchedulerSnapshot:
         """How it stands now."""
@@ -239,6 +247,7 @@ class Scheduler:
 
         def refuse(reason: NotAdmittedReason) -> None:
             self._queue.refuse(entry, reason)
+            self._tell_standing()
 
         given = [token for token in tokens if token is not None]
         ends.extend(token.on_fire(lambda: refuse(NotAdmittedReason.CANCELLED)) for token in given)
@@ -255,14 +264,40 @@ class Scheduler:
         else:
             ends.append(self._clock.call_later(left, lambda: refuse(reason)).cancel)
 
+    def _drop(self, entry: Entry) -> None:
+        self._queue.drop(entry)
+        self._tell_standing()
+
     def _tell(self, decision: NotAdmittedReason | None, priority: int, waited: timedelta) -> None:
+        outcome = "admitted" if decision is None else decision.value
+        self._ask(lambda hook: hook.observed(self.options.name, outcome, priority, waited))
+
+    def _tell_standing(self) -> None:
+        queue = self._queue
+        self._ask(lambda hook: hook.stands(self.options.name, queued=queue.queued, active=queue.active))
+
+    def _ask(self, told: Callable[[SchedulerHook], None]) -> None:
         if self._hook is None:
             return
-        outcome = "admitted" if decision is None else decision.value
         try:
-            self._hook.observed(self.options.name, outcome, priority, waited)
+            told(self._hook)
         except Exception:  # noqa: BLE001 - a metric that fails must not cost the run its slot
             _log.exception("the hook of scheduler '%s' failed; admissions go on", self.options.name)
+
+
+async def admit(
+    options: RunOptions, metadata: Mapping[str, str], stop: CancelToken | None
+) -> Admission | NotAdmitted | None:
+    """Ask the scheduler of a run with these options, for the tenant in `metadata`; None without one."""
+    if options.scheduler is None:
+        return None
+    return await options.scheduler.admit(
+        priority=options.priority,
+        tenant=metadata.get(options.scheduler.options.tenant_key),
+        deadline=options.deadline,
+        cancellation=options.cancellation,
+        stop=stop,
+    )
 
 
 def _settle(decided: asyncio.Future[NotAdmittedReason | None], decision: NotAdmittedReason | None) -> None:

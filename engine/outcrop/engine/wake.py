@@ -6,6 +6,7 @@ itself whether the thread is still due. Has no schedule of its own.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -13,9 +14,18 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from outcrop.stores.query import ThreadQuery
 from outcrop.stores.record import WaitKind
 
-from .driven import Skipped, driver_refusal, graph_filter, is_told_to_stop, skip_reason
+from .driven import (
+    Skipped,
+    admit_listed,
+    driver_refusal,
+    graph_filter,
+    is_told_to_stop,
+    not_admitted,
+    skip_reason,
+)
 from .options import RunOptions
 from .outcome import Refused, RunResult
+from .scheduler import NotAdmitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,11 +116,23 @@ async def wake_due(threads: Threads[S], options: WakeOptions) -> WakeReport[S]:
         for summary in page.threads:
             if report.handled >= options.limit or is_told_to_stop(options.stop, options.options.cancellation):
                 return report
-            await _wake(threads, summary, options.options, now, report)
+            await _take(threads, summary, options, now, report)
         report.unreadable.extend(page.unreadable)
         if page.next_cursor is None:
             return report
         query = replace(query, cursor=page.next_cursor)
+
+
+async def _take(
+    threads: Threads[S], summary: ThreadSummary, options: WakeOptions, now: datetime, report: WakeReport[S]
+) -> None:
+    """Wake one thread in its slot, or note why not."""
+    admitted = await admit_listed(summary, options.options, options.stop)
+    if isinstance(admitted, NotAdmitted):
+        report.skipped.append(Skipped(summary.thread_id, not_admitted(admitted)))
+        return
+    with admitted or nullcontext():
+        await _wake(threads, summary, replace(options.options, admission=admitted), now, report)
 
 
 async def _wake(

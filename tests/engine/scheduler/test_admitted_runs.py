@@ -24,12 +24,14 @@ from outcrop.engine import (
 from outcrop.engine.chunks import ChunkStream
 from outcrop.engine.events import RunEvent, RunStarted
 from outcrop.engine.scheduler import Admission, Scheduler, SchedulerOptions
-from support.engine import EVERY_NODE, Doc, Gate, World, gated
+from outcrop.stores import MemoryStore
+from support.engine import BOUNDARIES, EVERY_NODE, LEASED, Doc, Gate, World, gated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from outcrop.engine import Threads
+    from outcrop.stores import Lease
 
     Verb = Callable[[Threads[Doc], RunOptions], Awaitable[object]]
 
@@ -242,3 +244,32 @@ async def test_waiting_runs_go_by_priority() -> None:
     held.release()
     await asyncio.gather(*tasks)
     assert order == ["high", "middle", "low"]
+
+
+class SlowToRelease(MemoryStore):
+    """A store that gives leases back once its gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Gate()
+
+    async def release_lease(self, lease: Lease) -> bool:
+        await self.gate()
+        return await super().release_lease(lease)
+
+
+async def test_the_slot_comes_back_after_the_lease() -> None:
+    """So that the next run that gets it may be of the same thread."""
+    store = SlowToRelease()
+    world = World(store)
+    threads = world.threads(world.graph("a").compile(checkpoints=BOUNDARIES))
+    scheduler = Scheduler(SchedulerOptions(max_concurrent=1), world.clock)
+    options = replace(LEASED, scheduler=scheduler)
+    first = asyncio.create_task(threads.run("t", Doc(), options))
+    await store.gate.reached.wait()
+    second = asyncio.create_task(threads.run("t", Doc(), options))
+    await asyncio.sleep(0)
+    assert scheduler.snapshot().queued == 1
+    store.gate.opened.set()
+    assert isinstance(await first, Completed)
+    assert isinstance(await second, Completed)

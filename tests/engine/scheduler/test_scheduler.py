@@ -31,10 +31,16 @@ class Desk:
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
         self.told: list[tuple[str, str, int, timedelta]] = []
+        self.stood: list[tuple[int, int]] = []
         self.scheduler = Scheduler(SchedulerOptions(**options), self.clock, hook=self)
 
     def observed(self, name: str, outcome: str, priority: int, waited: timedelta) -> None:
         self.told.append((name, outcome, priority, waited))
+
+    def stands(self, name: str, *, queued: int, active: int) -> None:
+        assert name == self.scheduler.options.name
+        if self.stood[-1:] != [(queued, active)]:
+            self.stood.append((queued, active))
 
     async def slot(self, **asked: Any) -> Admission:
         admitted = await self.scheduler.admit(**asked)
@@ -384,10 +390,46 @@ async def test_the_hook_is_told_of_every_decision_and_how_long_it_took() -> None
     ]
 
 
+async def test_the_hook_is_told_how_many_wait_and_work() -> None:
+    """S004, R010: at every change, whoever brings it about."""
+    desk = Desk(max_concurrent=1, max_queue_time=SECOND)
+    held = await desk.slot()
+    slow, tired = await desk.wait(), await desk.wait()
+    paused = await desk.wait(tenant="acme")
+    assert desk.stood == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    tired.cancel()
+    await asyncio.sleep(0)
+    desk.scheduler.set_tenant_limit("acme", 0)
+    held.release()
+    (await slow).release()  # type: ignore[union-attr] # it got the slot
+    desk.clock.advance(1)
+    await refused(paused)
+    assert desk.stood[4:] == [(2, 1), (1, 1), (1, 0), (0, 0)]
+    last = await desk.slot()
+    waiting = await desk.wait()
+    desk.scheduler.close()
+    await refused(waiting)
+    last.release()
+    assert desk.stood[8:] == [(0, 1), (1, 1), (0, 1), (0, 0)]
+
+
+async def test_the_hook_is_told_of_those_whom_a_new_limit_lets_in() -> None:
+    """S004, R010."""
+    desk = Desk()
+    desk.scheduler.set_tenant_limit("acme", 0)
+    paused = await desk.wait(tenant="acme")
+    desk.scheduler.set_tenant_limit("acme", None)
+    assert desk.stood == [(0, 0), (1, 0), (0, 1)]
+    await paused
+
+
 async def test_a_hook_that_fails_costs_no_slot(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         def observed(self, name: str, outcome: str, priority: int, waited: timedelta) -> None:
             raise RuntimeError(f"no metric of {name}, {outcome}, {priority}, {waited}")
+
+        def stands(self, name: str, *, queued: int, active: int) -> None:
+            raise RuntimeError(f"no gauge of {name}, {queued}, {active}")
 
     scheduler = Scheduler(SchedulerOptions(name="main", max_concurrent=1), ManualClock(), hook=Broken())
     admitted = await scheduler.admit()
