@@ -50,6 +50,8 @@ async def attempt(
     """
     try:
         end = await _run(spec, state, context, token=token, clock=clock, executor=executor)
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise  # the run itself is dropped
     except BaseException:
         if (asked := _asked(context)) is not None:
             return asked

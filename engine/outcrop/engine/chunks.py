@@ -50,6 +50,7 @@ class ChunkStream:
 
     Holds `capacity` chunks. When it is full, the run waits for the watcher, unless it is
     `lossy`: then new chunks are dropped and counted in `dropped`, and no run ever waits.
+    A watcher that stops reading before the end must `leave`.
     """
 
     def __init__(self, *, capacity: int = CAPACITY, lossy: bool = False) -> None:
@@ -83,6 +84,12 @@ class ChunkStream:
             if token is not None and token.fired:
                 return False
             await self._change(token)
+
+    def leave(self) -> None:
+        """The reader goes: what comes from now on is dropped and counted, and no run waits for it."""
+        self._chunks.clear()
+        self._capacity, self._lossy = 0, True
+        self._tell()
 
     def close(self) -> None:
         """No more chunks follow; idempotent."""

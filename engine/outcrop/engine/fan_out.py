@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from .cancellation import CancelReason, CancelToken
+from .commit import Overtaken
 from .composites import BranchOutcome, Joined, JoinPolicy, OutcomeStatus
 from .ends import Cut, CutShort, Produced, Raised, Suspended
 from .errors import StateError
@@ -157,9 +158,12 @@ class FanOutRun:
         return Course.GO_ON
 
     async def _member(self, index: int, token: CancelToken) -> MemberEnd:
+        if token.fired:  # it lost before it began
+            return StoppedMember()
         failpoint("branch.before")
         end = await self.members.run(index, token)
-        if isinstance(end, Succeeded) and self.options.keep_finished and self.visit.keeps:
+        keeps = self.options.keep_finished and self.visit.keeps and self._loss is None
+        if keeps and isinstance(end, Succeeded):
             await self.visit.run.keep(self._path(index), end.text)
             failpoint("branch.kept")
         failpoint("branch.after")
@@ -177,6 +181,8 @@ class FanOutRun:
         if panic is not None:
             if self._panic is None:
                 self._panic = panic
+            elif self._panic is not panic:
+                self._panic.add_note(f"'{self._path(index)}' ended so too: {type(panic).__name__}: {panic}")
             self._tell_ended(index, _Panicked(panic))
             self._lose(self._loss or BranchReason.SIBLING_FAILED)
             return Course.FAIL_NOW
@@ -261,7 +267,7 @@ class FanOutRun:
 
     def _completed(self, end: MemberEnd | _Panicked, took: float) -> BranchCompleted:
         match end:
-            case _Panicked(error=error):
+            case _Panicked(error=error) if not isinstance(error, Overtaken):
                 return BranchCompleted(BranchResult.FAILED, took, error_text(error), ErrorType.PANIC)
             case Succeeded(kept=kept):
                 return BranchCompleted(BranchResult.SUCCEEDED, took, kept=kept)

@@ -48,7 +48,7 @@ def loss_between(before: object, after: object) -> Loss | None:
     return None if _is_surely_same(before, after) else _find_loss(before, after)
 
 
-def _is_surely_same(before: Any, after: Any) -> bool:  # noqa: ANN401 - what it is, is the question
+def _is_surely_same(before: Any, after: Any) -> bool:  # noqa: ANN401, PLR0911 - what it is, is the question
     """A quick look at the states that most people have; False means that it takes the long one.
 
     Every committed node pays for this, and the walk that can name a loss costs several times as much.
@@ -80,6 +80,9 @@ def _has_surely_same_items(before: dict[Any, Any], after: dict[Any, Any]) -> boo
         kind = type(value)
         if kind in _PLAIN:
             if kind is not type(other) or value != other:
+                return False
+        elif kind is int:
+            if type(other) is not int or value != other or not _LOWEST_INTEGER <= value <= _HIGHEST_INTEGER:
                 return False
         elif not _is_surely_same(value, other):
             return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -100,6 +99,6 @@ class _Branches(Generic[S]):
             node_path=path,
             idempotency_key=key,
             cancellation=token,
-            stream=None if stream is None else NodeStream(stream, path, token, asyncio.get_running_loop()),
+            stream=None if stream is None else NodeStream.here(stream, path, token),
             questions=Questions(path, key, run.notes.answers(path)) if asks else None,
         )

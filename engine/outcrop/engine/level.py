@@ -8,7 +8,6 @@ saved by whoever runs it (`runner` for the outermost).
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -135,7 +134,8 @@ class Level(Generic[S]):
             message = f"node '{position.node}' not found"
             return LevelFailed(kind=FailureKind.NODE_NOT_FOUND, message=message, node=position.node)
         path = self.prefix + position.node
-        if not await self._say(ChunkType.NODE_START, path, position.node):
+        streams = self.run_.stream is not None
+        if streams and not await self._say(ChunkType.NODE_START, path, position.node):
             return self._cancelled(position, self._standing(position, Status.CANCELLED))
         record = NodeRecord(self.run_, path)
         record.started()
@@ -183,7 +183,7 @@ class Level(Generic[S]):
         if self.run_.stream is None and spec.name in self.graph.streaming and position.nested is None:
             raise StateError(_needs_stream(spec))
         number, notes = 1, self.run_.notes
-        is_subgraph = isinstance(self.graph.composites.get(spec.name), Subgraph)
+        is_subgraph = not self.is_item and isinstance(self.graph.composites.get(spec.name), Subgraph)
         held = notes.of(record.path) if is_subgraph else ()
         context = self._context(spec, position, number)
         while True:
@@ -288,11 +288,13 @@ class Level(Generic[S]):
         node, hops, run = position.node, position.hops + 1, self.run_
         goes_on = None if isinstance(end.following, NoWayOn) or end.freezes else end.following
         record.committed(goes_on)
-        await self._say(ChunkType.NODE_END, record.path, node)
+        if run.stream is not None:
+            await self._say(ChunkType.NODE_END, record.path, node)
         if isinstance(end.following, NoWayOn):
             message = f"no outgoing edge condition matched for node '{node}'"
             return LevelFailed(kind=FailureKind.NO_MATCHING_EDGE, message=message, node=node)
-        run.notes.close(record.path)
+        if not self.is_item:  # an item leaves no notes, and one look at all of them each would add up
+            run.notes.close(record.path)
         if end.freezes:
             row = self.rows.row(
                 Status.INTERRUPTED, node, end.following, position, hops=hops, state=end.state, wait=end.wait
@@ -346,7 +348,8 @@ class Level(Generic[S]):
             timed_out=end.timed_out,
             retry_after=end.hint,
         )
-        self.run_.notes.close(path)
+        if not self.is_item:
+            self.run_.notes.close(path)
         return replace(position, node=fallback, hops=position.hops + 1, last_failure=told, nested=None)
 
     def _limited(self, position: Position) -> LevelFailed:
@@ -432,7 +435,7 @@ class Level(Generic[S]):
             last_failure=position.last_failure,
             cancellation=token,
             services=run.services,
-            stream=None if stream is None else NodeStream(stream, path, token, asyncio.get_running_loop()),
+            stream=None if stream is None else NodeStream.here(stream, path, token),
             questions=Questions(path, key, run.notes.answers(path)) if asks else None,
         )
 

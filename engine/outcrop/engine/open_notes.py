@@ -40,6 +40,10 @@ class OpenNotes:
         """What the node or branch at `path` was answered, in the order of its questions."""
         return self._answers.get(path, ())
 
+    def forget_finished(self) -> None:
+        """The states that the kept results came from are no more."""
+        self._notes = {key: note for key, note in self._notes.items() if note.kind is not NoteKind.FINISHED}
+
     def finished(self, path: str) -> str | None:
         """The kept result of the branch or item at `path`: its state as JSON text."""
         note = self._notes.get((NoteKind.FINISHED, path))

@@ -57,6 +57,7 @@ class RefusalCode(StrEnum):
     STATE = "state"  # the state, with its overrides, doesn't fit the graph's type
     NO_NEXT_NODE = "no_next_node"
     REPLY = "reply"  # the replies don't fit the questions that are open
+    UNANSWERED = "unanswered"  # a rerun from a stop that nobody has answered
     NO_CHECKPOINT = "no_checkpoint"  # the thread's log has no such sequence
     NESTED = "nested"  # the row nests what this graph doesn't
     NOT_DURABLE = "not_durable"  # only EveryNode graphs can be recovered

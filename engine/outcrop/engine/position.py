@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,3 +30,13 @@ class Position:
     last_failure: LastFailure | None = None
     nested: Position | None = None
     is_unasked: bool = False
+
+    def unasked(self) -> Position:
+        """The same, with no person having seen to it that the innermost level goes on."""
+        if self.nested is None:
+            return replace(self, is_unasked=True)
+        return replace(self, nested=self.nested.unasked())
+
+    def states(self) -> list[str]:
+        """The states of this level and those inside it, outermost first."""
+        return [self.state, *(() if self.nested is None else self.nested.states())]

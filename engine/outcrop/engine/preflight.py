@@ -397,4 +397,14 @@ def _standing(level: Checkpoint, *, is_recovery: bool) -> Position:
         decision=level.decision,
         is_recovery=is_recovery,
         nested=nested,
+        is_unasked=is_recovery and nested is None and not _was_let_go_on(level),
     )
+
+
+def _was_let_go_on(level: Checkpoint) -> bool:
+    """Whether a person has seen to it that the level goes on at its next node.
+
+    So it is where the node was begun before, or follows the boundary that was answered last.
+    """
+    answered = None if level.decision is None else level.decision.boundary
+    return level.suspended_node in (level.next_node, answered) and level.suspended_node is not None

@@ -14,7 +14,8 @@ import orjson
 
 from outcrop.stores.record import Note, NoteKind
 
-from .errors import Fatal
+from .errors import Fatal, StateError
+from .state import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -140,7 +141,7 @@ class Unfit:
     reason: str
 
 
-def answered(
+def answered(  # noqa: PLR0911 - a return for each thing that can be off
     notes: Iterable[Note], replies: Mapping[str | int, Json], thread_id: str
 ) -> dict[str, tuple[Reply, ...]] | Unfit:
     """All answers by path once the replies are given, or why one of them can't be.
@@ -170,7 +171,11 @@ def answered(
         known = have.get(question.path, ())
         if len(known) != question.position:
             return Unfit(f"{thread} waits for an earlier answer than that to '{question.id}': give both")
-        have[question.path] = (*known, Reply(question.id, given[question.id]))
+        try:
+            reply = Reply(question.id, json_value(given[question.id]))
+        except StateError as error:
+            return Unfit(f"{thread} is given an answer to question '{question.id}' that isn't JSON: {error}")
+        have[question.path] = (*known, reply)
     return have
 
 

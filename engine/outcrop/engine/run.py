@@ -9,6 +9,7 @@ from outcrop.stores.record import Note, NoteKind
 
 from .cancellation import CancelReason
 from .chunks import Chunk
+from .errors import ChannelClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +66,10 @@ class Run:
         """
         if self.stream is None:
             return True
-        return await self.stream.put(Chunk(type_, path, content), token=token)
+        try:
+            return await self.stream.put(Chunk(type_, path, content), token=token)
+        except ChannelClosed:  # by its reader: nobody listens any more
+            return True
 
     async def keep(self, path: str, state: str) -> None:
         """Keep the result of a finished branch or item, so that no recovery runs it again.

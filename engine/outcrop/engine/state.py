@@ -84,6 +84,13 @@ def apply_overrides(text: str, overrides: Mapping[str, Json]) -> str:
     return orjson.dumps({**state, **laid_over}).decode()
 
 
+def json_value(value: object) -> Json:
+    """The value as JSON gives it back; raises `StateError` for what would come back otherwise."""
+    text = _UNTYPED.freeze({"value": value})
+    read: Json = orjson.loads(text)["value"]
+    return read
+
+
 class _Codec(Generic[S]):
     """Writes, and reads back what it wrote to see whether anything is lost."""
 

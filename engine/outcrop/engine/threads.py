@@ -312,6 +312,8 @@ class Threads(Generic[S]):
         journal = call.journal(carried_metadata(loaded, call.options.metadata), expected=row.sequence)
         runner = call.runner(journal, notes)
         runner.run_.notes.answer(start.answers)
+        if position.states() != [level.frozen_state for level in row.checkpoint.levels()]:
+            runner.run_.notes.forget_finished()
         if journal.durable:
             first = runner.rows.claim(self._engine.graph, loaded, position)
         else:

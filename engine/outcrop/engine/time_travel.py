@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from outcrop.stores.instants import instant_text
-from outcrop.stores.record import NoteKind, Row, Status
+from outcrop.stores.record import NoteKind, Row, Status, ThreadState
 
 from .cancellation import CancelReason
 from .commit import Aborted, LeaseGone, LogMoved
@@ -29,7 +29,7 @@ from .rows import each_level, versioned
 from .state import apply_overrides
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from outcrop.stores.record import Checkpoint, Json, Note
 
@@ -50,6 +50,11 @@ class _Base(Generic[S]):
     latest: int
     hops: int
     notes: tuple[Note, ...]
+    went_on: bool
+
+    def without_finished(self) -> _Base[S]:
+        """The same without kept results: what they came from is no more, or is to work again."""
+        return replace(self, notes=tuple(note for note in self.notes if note.kind is not NoteKind.FINISHED))
 
 
 async def update_state(
@@ -69,6 +74,7 @@ async def update_state(
         return call.refuse(RefusalCode.STATE, message)
     if as_node is None:
         row = _standing(call, replace(base.at.checkpoint, frozen_state=text))
+        base = base if text == base.at.checkpoint.frozen_state else base.without_finished()
         return row if isinstance(row, Refused) else await _write(call, base, row)
     made = _as_left_by(call, base, as_node, state, text)
     return made if isinstance(made, Refused) else await _write(call, replace(base, notes=()), made)
@@ -94,7 +100,17 @@ async def rerun(call: Call[S], at_sequence: int) -> RunResult[S]:
     start = Preflight(call.engine.graph, call.thread_id).standing(row)
     if isinstance(start, Refused):
         return start
-    runner, position = _runner(call, base), replace(start.position, hops=base.hops)
+    is_unanswered = base.at.checkpoint.state is ThreadState.INTERRUPTED and not base.went_on
+    innermost = row.innermost
+    if is_unanswered and innermost.suspended_node != innermost.next_node:
+        message = (
+            f"nobody answered thread '{call.thread_id}' at '{innermost.suspended_node}', sequence "
+            f"{at_sequence}: fork it there and answer it, or rerun it from an earlier checkpoint"
+        )
+        return call.refuse(RefusalCode.UNANSWERED, message)
+    base = base.without_finished()
+    position = replace(start.position.unasked() if is_unanswered else start.position, hops=base.hops)
+    runner = _runner(call, base)
     if runner.run_.journal.durable:
         first = runner.rows.claim(call.engine.graph, row, position)
     else:
@@ -110,14 +126,18 @@ async def _base(call: Call[S], at_sequence: int | None) -> _Base[S] | Refused:  
     loaded = await call.load()
     latest = loaded if isinstance(loaded, Refused) else checks.found(loaded, call.options.expected_sequence)
     if isinstance(latest, Refused):
+        call.record.started_nowhere(call.options.metadata)
         return latest
-    is_running = latest.checkpoint.status is Status.RUNNING
-    refusal = await (call.claim_running() if is_running else call.take_lease())
+    call.record.started(
+        latest.checkpoint.next_node or "", carried_metadata(latest.checkpoint, call.options.metadata)
+    )
+    may_run = latest.checkpoint.state in (ThreadState.RUNNING, ThreadState.RESUMED)
+    refusal = await (call.claim_running() if may_run else call.take_lease())
     if refusal is not None:
         return refusal
     try:
-        at, most = await _find(call, latest.sequence if at_sequence is None else at_sequence)
-        notes = () if at is None else (await call.engine.store.get_notes([at])).get(at.sequence, ())
+        at, after, most = await _find(call, latest.sequence if at_sequence is None else at_sequence)
+        notes = await call.engine.store.get_notes([row for row in (at, after) if row is not None])
     except Exception as error:  # noqa: BLE001 - a verb tells what its store said, and raises nothing
         return call.refuse(RefusalCode.STORE, str(error))
     if at is None:
@@ -128,21 +148,29 @@ async def _base(call: Call[S], at_sequence: int | None) -> _Base[S] | Refused:  
         return row
     if (refusal := checks.levels(row) or checks.states(row)) is not None:
         return refusal
-    call.record.started(row.next_node or "", carried_metadata(row, call.options.metadata))
-    open_notes = tuple(note for note in notes if note.kind in _OPEN)
-    return _Base(Row(at.sequence, row), latest.sequence, most + 1, open_notes)
+    open_notes = tuple(note for note in notes.get(at.sequence, ()) if note.kind in _OPEN)
+    went_on = after is not None and _follows(after, notes.get(after.sequence, ()))
+    return _Base(Row(at.sequence, row), latest.sequence, most + 1, open_notes, went_on)
 
 
-async def _find(call: Call[Any], sequence: int) -> tuple[Row | None, int]:
-    """The row at a sequence, and the highest hop count of the whole log."""
-    found, most, after = None, 0, None
+def _follows(row: Row, notes: Iterable[Note]) -> bool:
+    """Whether the thread went on with the row from the one before it."""
+    hangs_elsewhere = any(note.kind is NoteKind.PARENT for note in notes)
+    return row.checkpoint.state in (ThreadState.RUNNING, ThreadState.RESUMED) and not hangs_elsewhere
+
+
+async def _find(call: Call[Any], sequence: int) -> tuple[Row | None, Row | None, int]:
+    """The row at a sequence and the next one, and the highest hop count of the whole log."""
+    found: dict[int, Row] = {}
+    most, after = 0, None
     while True:
         page = await call.engine.store.get_log(call.thread_id, after=after, limit=PAGE)
         for row in page.entries:
             most = max(most, hops_of(row.checkpoint))
-            found = row if row.sequence == sequence else found
+            if row.sequence in (sequence, sequence + 1):
+                found[row.sequence] = row
         if page.next_after is None:
-            return found, most
+            return found.get(sequence), found.get(sequence + 1), most
         after = page.next_after
 
 

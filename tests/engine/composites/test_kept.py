@@ -250,3 +250,47 @@ async def lease_of(stage: Stage) -> Lease:
     lease = await stage.world.memory.get_lease("t")
     assert lease is not None
     return lease
+
+
+@pytest.mark.parametrize("how", ["overrides", "update", "rerun", "nothing"])
+async def test_kept_results_go_with_the_state_that_they_came_from(how: str) -> None:
+    """They stay where it does; a rerun runs every branch again, as it says."""
+    stage = Stage(keep_finished=True)
+    stage.branch("a")
+    stage.branch("b", Fatal("no"))
+    assert isinstance(await stage.run("a", "b"), Failed)
+    threads = stage.threads()
+    if how == "update":
+        await threads.update_state("t", {"note": "other"})
+    if how == "rerun":
+        latest = (await threads.history("t"))[-1].sequence
+        result = await threads.rerun("t", latest)
+    else:
+        result = await threads.resume("t", Answer(overrides={"note": "other"} if how == "overrides" else {}))
+    assert isinstance(result, Completed)
+    again = ["b"] if how == "nothing" else ["a", "b"]
+    assert stage.started == ["a", "b", *again]
+
+
+async def test_who_lost_before_it_began_does_nothing() -> None:
+    """A kept success decides the race after the task of another branch was made."""
+    world, ran = World(), list[str]()
+    graph: Graph[Doc] = Graph(Doc)
+    group = graph.group("g", join=first_success(), reduce=gather, keep_finished=True)
+
+    @group.branch(name="slow")
+    def slow(_doc: Doc) -> None:
+        ran.append("slow")
+        if len(ran) == 1:
+            raise Transient("not yet")
+
+    @group.branch(name="quick")
+    def quick(doc: Doc) -> None:
+        doc.trail.append("quick")
+
+    threads = world.threads(graph.compile(checkpoints=EVERY_NODE))
+    with armed(crashing("branch.kept", 1)), pytest.raises(Crash):
+        await threads.run("t", Doc())
+    before = list(ran)
+    assert isinstance(await threads.recover("t"), Completed)
+    assert ran == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +24,7 @@ from outcrop.engine.events import InterruptedAt, NodeCompleted, NodeResult
 from outcrop.engine.failpoints import armed
 from outcrop.engine.questions import answers_in, questions_in
 from outcrop.stores.record import NoteKind
-from support.engine import BOUNDARIES, EVERY_NODE, Crash, Doc, World, crashing, told
+from support.engine import BOUNDARIES, EVERY_NODE, LEASED, Crash, Doc, World, crashing, told
 from support.fan_outs import Watch, gather
 from support.levels import Nested, done, failed, refused, sub, three_deep, versions, waiting
 from support.questions import THREE, Asker, asking, open_questions
@@ -579,3 +581,46 @@ async def test_a_question_in_a_node_with_a_sibling_subgraph() -> None:
     threads = world.threads(graph.compile(checkpoints=EVERY_NODE))
     waiting(await threads.run("t", Doc()))
     assert done(await threads.resume("t", reply(colour="red"))).trail == ["Work/x", "red"]
+
+
+class Opaque:
+    """No JSON."""
+
+
+@pytest.mark.parametrize(
+    "value", [(1, 2), {1: 2}, float("nan"), Opaque(), [datetime(2026, 1, 2, tzinfo=UTC)]]
+)
+async def test_an_answer_that_is_no_json_is_refused(value: Any) -> None:
+    """It would be another one after a crash; nothing is written, and the lease is free."""
+    world, asker = World(), Asker("colour")
+    threads = threads_of(world, asker)
+    waiting(await threads.run("t", Doc()))
+    before = await world.entries()
+    message = refused(await threads.resume("t", Answer(replies={"colour": value}), LEASED), RefusalCode.REPLY)
+    assert "'colour' that isn't JSON" in message
+    assert await world.entries() == before
+    assert await world.memory.get_lease("t") is None
+    done(await threads.resume("t", reply(colour=[1, {"a": None}])))
+    assert asker.answers[-1] == [[1, {"a": None}]]
+
+
+async def test_a_dropped_run_is_dropped_after_its_node_asked_too() -> None:
+    world, reached = World(), asyncio.Event()
+    graph: Graph[Doc] = Graph(Doc)
+
+    @graph.node(name="ask")
+    async def ask(_doc: Doc, ctx: NodeContext) -> None:
+        try:
+            await ctx.interrupt("?")
+        finally:
+            reached.set()
+            await asyncio.Event().wait()
+
+    threads = world.threads(graph.compile(checkpoints=EVERY_NODE))
+    run = asyncio.create_task(threads.run("t", Doc()))
+    await reached.wait()
+    before = await world.entries()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert await world.entries() == before

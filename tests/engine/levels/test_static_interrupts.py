@@ -387,3 +387,61 @@ async def test_before_a_childs_boundary_both_stop() -> None:
     waiting(await threads.resume("t"))
     assert told(await world.last()) == "interrupted:Work>Work / interrupted:approve>send"
     done(await threads.resume("t"))
+
+
+async def test_a_recovery_before_the_first_node_waits_as_the_run_would_have() -> None:
+    """A crash, or a handover, between the run's first row and the stop lets no node slip past."""
+    world = World()
+    threads = world.threads(world.graph("a", "b").compile(checkpoints=EVERY_NODE, interrupt_before=["a"]))
+    with armed(crashing("save.after", 1)), pytest.raises(Crash):
+        await threads.run("t", Doc())
+    assert waiting(await threads.recover("t")).suspended_node == "a"
+    assert world.ran == []
+    assert done(await threads.resume("t")).trail == ["a", "b"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_recovery_behind_a_timer_waits_as_the_wake_would_have(nested: bool) -> None:
+    world = World()
+
+    def napping(of: World) -> Graph[Doc]:
+        graph = of.graph("lie")
+        graph.timer("nap", delay=timedelta(minutes=1))
+        of.trailing(graph, "rise")
+        graph.edge("lie", "nap")
+        graph.edge("nap", "rise")
+        return graph
+
+    if nested:
+        compiling = {"interrupt_before": ["Work/rise"]}
+        path, threads = "Work/rise", Nested(napping, world=world, compiling=compiling).threads()
+    else:
+        graph = napping(world)
+        path, threads = (
+            "rise",
+            world.threads(graph.compile(checkpoints=EVERY_NODE, interrupt_before=["rise"])),
+        )
+    waiting(await threads.run("t", Doc()))
+    world.clock.advance(60)
+    with armed(crashing("save.after", 1)), pytest.raises(Crash):
+        await threads.wake("t")
+    result = waiting(await threads.recover("t"))
+    assert "/".join(result.waiting_at) == path
+    assert "rise" not in world.ran
+
+
+async def test_a_recovery_asks_nobody_again_who_let_the_thread_go_on() -> None:
+    """Neither at the stop itself nor behind the boundary that was answered."""
+    world = World()
+    graph = world.graph("a", "b", "c")
+    graph.interrupt("a")
+    threads = world.threads(graph.compile(checkpoints=EVERY_NODE, interrupt_before=["b", "c"]))
+    waiting(await threads.run("t", Doc()))
+    for stop in ("c", None):
+        with armed(crashing("node.before", 1)), pytest.raises(Crash):
+            await threads.resume("t")
+        result = await threads.recover("t")
+        if stop is None:
+            assert done(result).trail == ["a", "b", "c"]
+        else:
+            assert waiting(result).suspended_node == stop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -22,14 +24,15 @@ from outcrop.engine import (
     RunOptions,
     Threads,
 )
+from outcrop.engine.events import RunCompleted
 from outcrop.engine.failpoints import armed
 from outcrop.engine.history import tree_of
-from support.engine import BOUNDARIES, EVERY_NODE, LEASED, OTHER, Crash, Doc, World
+from support.engine import BOUNDARIES, EVERY_NODE, LEASED, OTHER, Crash, Doc, Gate, World, gated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from outcrop.engine import RunResult
+    from outcrop.engine import RunEvent, RunResult
     from outcrop.stores.record import Checkpoint, Lease
 
 POLICIES = list(CheckpointPolicy)
@@ -367,3 +370,68 @@ async def test_the_tree_of_forks_and_reruns() -> None:
     assert tree.roots == (0, 8)
     assert tree.children == {0: (1,), 1: (2, 6), 2: (3, 5), 3: (4,), 6: (7,), 8: (9,), 9: (10,)}
     assert tree.current == {8, 9, 10}
+
+
+async def test_a_live_run_without_rows_is_not_gone_back_under() -> None:
+    """Under Boundaries only the stamp tells of a resumed run, and its lease."""
+    world, gate = World(), Gate()
+    graph: Graph[Doc] = Graph(Doc)
+    world.trailing(graph, "draft")
+    graph.interrupt("draft")
+    gated(graph, "publish", gate)
+    graph.edge("draft", "publish")
+    threads = world.threads(graph.compile(checkpoints=BOUNDARIES))
+    await threads.run("t", Doc())
+    run = asyncio.create_task(threads.resume("t", options=LEASED))
+    await gate.reached.wait()
+    for verb in (threads.rerun("t", 0), threads.fork("t", 0), threads.update_state("t", {"n": 1})):
+        assert code(await verb) is RefusalCode.HELD
+    gate.opened.set()
+    assert isinstance(await run, Completed)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_a_rerun_passes_no_boundary_that_nobody_answered(policy: CheckpointPolicy) -> None:
+    world = World()
+    threads = review(world, policy)
+    waiting = await threads.run("t", Doc())
+    assert isinstance(waiting, Interrupted)
+    assert code(await threads.rerun("t", waiting.sequence)) is RefusalCode.UNANSWERED
+    await threads.update_state("t", {"n": 1})
+    assert code(await threads.rerun("t", waiting.sequence)) is RefusalCode.UNANSWERED
+    assert world.ran == ["draft", "approve"]
+    assert isinstance(await threads.resume("t"), Completed)
+    answered = waiting.sequence + 1
+    assert trail(await threads.rerun("t", answered)) == ["draft", "approve", "publish"]
+
+
+async def test_a_rerun_stops_again_at_a_static_interrupt_that_nobody_answered() -> None:
+    world = World()
+    graph = world.graph("a", "b")
+    threads = world.threads(graph.compile(checkpoints=EVERY_NODE, interrupt_before=["b"]))
+    waiting = await threads.run("t", Doc())
+    assert isinstance(waiting, Interrupted)
+    again = await threads.rerun("t", waiting.sequence)
+    assert isinstance(again, Interrupted)
+    assert world.ran == ["a"]
+
+
+async def test_going_back_is_told_in_order() -> None:
+    world, events = World(), list[str]()
+    told = threading.Event()
+
+    def observe(event: RunEvent) -> None:
+        events.append(type(event.kind).__name__)
+        if isinstance(event.kind, RunCompleted):
+            told.set()
+
+    threads = review(world)
+    await threads.run("t", Doc())
+    await threads.fork("t", 0, replace(LEASED, observer=observe))
+    assert await asyncio.to_thread(told.wait, 5)
+    assert events == ["RunStarted", "LeaseAcquired", "CheckpointSaved", "RunCompleted"]
+    told.clear()
+    events.clear()
+    await threads.fork("t", 99, replace(LEASED, observer=observe))
+    assert await asyncio.to_thread(told.wait, 5)
+    assert (events[0], events[-1]) == ("RunStarted", "RunCompleted")

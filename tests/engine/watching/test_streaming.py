@@ -268,3 +268,49 @@ async def test_a_plain_resume_after_the_streaming_is_done_works() -> None:
     threads = world.threads(graph.compile())
     await streamed(threads.run("t", Doc(), RunOptions(stream=chunks)), chunks)
     assert isinstance(await threads.resume("t"), Completed)
+
+
+async def test_a_closed_stream_is_refused_before_anything() -> None:
+    world, chunks = World(), ChunkStream()
+    threads = world.threads(two())
+    await threads.run("t", Doc(), RunOptions(stream=chunks))
+    before = await world.entries("t")
+    result = await threads.run("u", Doc(), RunOptions(stream=chunks))
+    assert isinstance(result, Refused)
+    assert "give each call one of its own" in result.message
+    assert (await world.entries("t"), await world.entries("u")) == (before, [])
+
+
+async def test_a_watcher_that_leaves_stalls_nobody() -> None:
+    world, chunks = World(), ChunkStream(capacity=1)
+    run = asyncio.create_task(world.threads(two()).run("t", Doc(), RunOptions(stream=chunks)))
+    assert (await anext(aiter(chunks))).node_name == "a"
+    chunks.leave()
+    assert isinstance(await run, Completed)
+    assert chunks.dropped > 0
+    assert await said(chunks) == []
+
+
+async def test_a_watcher_that_closes_ends_the_engines_chunks_only() -> None:
+    world, chunks = World(), ChunkStream(capacity=1)
+    _, threads = world.line("a", "b")
+    run = asyncio.create_task(threads.run("t", Doc(), RunOptions(stream=chunks)))
+    await anext(aiter(chunks))
+    chunks.close()
+    assert isinstance(await run, Completed)
+
+
+async def test_a_node_on_the_loop_that_sends_as_if_from_a_thread_fails() -> None:
+    """It would wait for itself for ever."""
+    world, chunks = World(), ChunkStream()
+    graph: Graph[Doc] = Graph(Doc)
+
+    @graph.node(streams=True)
+    async def speak(_doc: Doc, ctx: NodeContext) -> None:
+        assert ctx.stream is not None
+        ctx.stream.send("word")
+
+    threads = world.threads(graph.compile())
+    result, _ = await streamed(threads.run("t", Doc(), RunOptions(stream=chunks)), chunks)
+    assert isinstance(result, Failed)
+    assert "use `await emit`" in result.message
