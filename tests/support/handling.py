@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from outcrop.engine.compiled import CompiledGraph
+    from outcrop.engine.recorder import Telemetry
     from outcrop.stores.port import Store
     from outcrop.stores.record import Checkpoint, Row
 
@@ -226,6 +227,7 @@ class World:
         *graphs: CompiledGraph[State],
         store: Store | None = None,
         watch: Watch = UNWATCHED,
+        telemetry: Telemetry | None = None,
         **settings: Any,
     ) -> Process:
         """One worker's handling, serving all graphs of this world unless told which."""
@@ -233,7 +235,7 @@ class World:
             self.graph(each)
             for each in ("line", "approval", "timeout", "events", "twice", "timer", "questions")
         )
-        return Process(self, name, served, store or self.store, watch, settings)
+        return Process(self, name, served, store or self.store, watch, telemetry, settings)
 
     async def passing(self, work: Coroutine[Any, Any, T], *, longest: float = 3600.0) -> T:
         """Await `work`, moving time to the next timer whenever everybody waits."""
@@ -283,11 +285,14 @@ class Process:
         graphs: tuple[CompiledGraph[State], ...],
         store: Store,
         watch: Watch,
+        telemetry: Telemetry | None,
         settings: dict[str, Any],
     ) -> None:
         self.world = world
         self.waiting: list[Row] = []
-        self.registry = Registry(graphs, lambda graph: Threads(graph, store, clock=world.clock))
+        self.registry = Registry(
+            graphs, lambda graph: Threads(graph, store, clock=world.clock, telemetry=telemetry)
+        )
         self.handler = Handler(
             store=store,
             registry=self.registry,

@@ -4,7 +4,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from outcrop.topics.tracing import current_traceparent, is_traceparent
+from outcrop.topics.tracing import continued, current_traceparent, is_traceparent
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -19,6 +19,14 @@ def test_current_span_is_told_in_w3c_form() -> None:
     )
     with trace.use_span(NonRecordingSpan(context)):
         assert current_traceparent() == PARENT
+
+
+def test_a_trace_is_continued_in_a_block_and_nothing_else_is() -> None:
+    with continued(PARENT):
+        assert current_traceparent() == PARENT
+        with continued("no trace"), continued(None):
+            assert current_traceparent() == PARENT
+    assert current_traceparent() is None
 
 
 @pytest.mark.parametrize(

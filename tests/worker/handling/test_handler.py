@@ -9,6 +9,7 @@ from outcrop.engine.cancellation import CancelReason
 from outcrop.topics.messages import OutcomeStatus
 from outcrop.worker.control import Control, Handled, Unfinished
 from support.handling import TTL, World, letters, outcomes, told
+from support.telescope import Telescope
 
 
 async def test_a_run_completes_and_a_redelivery_tells_the_same() -> None:
@@ -285,6 +286,19 @@ async def test_the_trace_of_the_command_goes_on_in_the_outcome() -> None:
     handled = await world.process().handle(replace(message, headers=(("traceparent", trace),)))
     assert isinstance(handled, Handled)
     assert ("traceparent", trace) in handled.records[0].headers
+
+
+async def test_a_run_is_a_span_in_the_trace_of_its_command() -> None:
+    world, telescope = World(), Telescope()
+    message = world.send(world.run())
+    trace = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    process = world.process(telemetry=telescope.telemetry)
+    await process.handle(replace(message, headers=(("traceparent", trace),)))
+    (run,) = [span for span in telescope.spans if span.parent is not None and span.parent.is_remote]
+    assert run.parent is not None
+    assert f"{run.parent.trace_id:032x}-{run.parent.span_id:016x}" == trace.decode()[3:52]
+    assert len({span.context.trace_id for span in telescope.spans}) == 1
+    assert len(telescope.spans) == 7  # the run, three nodes and their attempts
 
 
 async def test_a_state_that_does_not_fit_its_graph_is_refused_and_dead() -> None:

@@ -30,6 +30,7 @@ from .drivers.retention import RetentionDriver
 from .drivers.rounds import Rounds
 from .drivers.wake import WakeDriver
 from .due import DueTimers
+from .errors import SettingsInvalid
 from .event_feed import EventFeed
 from .handler import Handler
 from .handling import HandlingSettings
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from outcrop.engine.compiled import CompiledGraph
+    from outcrop.engine.recorder import Telemetry
     from outcrop.stores.port import Store
 
     from .settings import Settings
@@ -127,7 +129,10 @@ class _Parts:
         self._metrics = Metrics()
         self._share = share
         self._cluster = cluster
-        self._registry = Registry(graphs, lambda graph: Threads(graph, store, clock=self._clock))
+        telemetry = _telemetry() if settings.telemetry else None
+        self._registry = Registry(
+            graphs, lambda graph: Threads(graph, store, clock=self._clock, telemetry=telemetry)
+        )
         self._outbox = KafkaOutbox(settings)
         self._watch = self._make_watch()
         self._source = KafkaLog(settings, cluster, [settings.commands_topic])
@@ -284,6 +289,14 @@ class _Parts:
                 self._share.count = await self._cluster.partition_count(self._settings.commands_topic)
             except Exception as error:  # noqa: BLE001 - the count of a minute ago will do
                 _log.warning("partitions.uncounted", kind=type(error).__name__)
+
+
+def _telemetry() -> Telemetry:
+    try:
+        from outcrop.engine.telemetry import OpenTelemetry  # noqa: PLC0415 - needs the extra `telemetry`
+    except ImportError as error:
+        raise SettingsInvalid(f"telemetry: {error}") from None
+    return OpenTelemetry()
 
 
 def _topics(settings: Settings) -> tuple[str, ...]:

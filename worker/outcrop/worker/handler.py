@@ -19,7 +19,7 @@ from outcrop.topics.errors import BadCommand
 from outcrop.topics.headers import TRACEPARENT, TYPE, header, outcome_headers
 from outcrop.topics.keys import encode_key
 from outcrop.topics.messages import CommandType
-from outcrop.topics.tracing import is_traceparent
+from outcrop.topics.tracing import continued, is_traceparent
 
 from .control import Handled, Unfinished
 from .deadletter import dead_letter
@@ -120,7 +120,8 @@ class Handler:
             return Unfinished()
         coordinates = Coordinates(topic_id, message.partition.number, message.offset)
         verbs = Verbs(command, coordinates, control, self._settings, self._watch)
-        settled = await Errand(self._desk, verbs, pauses).settle()
+        with continued(_trace(message)):
+            settled = await Errand(self._desk, verbs, pauses).settle()
         if settled is None:
             return Unfinished()
         return Handled(self._records(message, settled, command.reply_to))
@@ -149,12 +150,12 @@ class Handler:
         kind, status = outcome.command_type.value, outcome.status.value
         self._metrics.count("outcrop_outcomes_total", type=kind, status=status)
         topics = self._settings.topics
-        trace = (header(message.headers, TRACEPARENT) or b"").decode(errors="replace")
+        trace = _trace(message)
         record = Record(
             topics.outcomes,
             encode_key(outcome.thread_id),
             encode_outcome(outcome),
-            outcome_headers(trace if is_traceparent(trace) else None),
+            outcome_headers(trace),
         )
         own = (topics.commands, topics.outcomes, topics.dead, topics.events, message.partition.topic)
         if reply_to is None or reply_to in own:  # a copy there would be taken for another message
@@ -223,6 +224,12 @@ class Handler:
             where=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None,
             attempt=attempt,
         )
+
+
+def _trace(message: Message) -> str | None:
+    """The trace that the message belongs to, if it tells one."""
+    told = (header(message.headers, TRACEPARENT) or b"").decode(errors="replace")
+    return told if is_traceparent(told) else None
 
 
 def _told_type(message: Message) -> CommandType | None:

@@ -116,6 +116,9 @@ class Settings(BaseModel):
     health_port: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
         None, description="port of /healthz, /readyz and /metrics; 0 picks one, none serves nothing"
     )
+    telemetry: bool = Field(
+        False, description="runs are told to OpenTelemetry, as this process has it set up"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: LogFormat = "text"
 
