@@ -72,12 +72,12 @@ def _is_surely_same(before: Any, after: Any) -> bool:  # noqa: ANN401, PLR0911 -
     return False
 
 
-def _has_surely_same_items(before: dict[Any, Any], after: dict[Any, Any]) -> bool:
+def _has_surely_same_items(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> bool:
     """The same for what has parts by name, in the same order, so that they can be compared side by side."""
     if list(before) != list(after) or not _TEXT.issuperset(map(type, before)):
         return False
     for value, other in zip(before.values(), after.values(), strict=True):
-        kind = type(value)
+        kind = type(value)  # pyright: ignore[reportUnknownVariableType] - what it is, is the question
         if kind in _PLAIN:
             if kind is not type(other) or value != other:
                 return False
