@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+_REMEMBERED = 1024  # idle tenants, at most
+
 
 class NotAdmittedReason(StrEnum):
     """Why a run got no slot."""
@@ -181,12 +183,18 @@ class AdmissionQueue:
         _one_less(self._queued_of, entry.tenant)
 
     def _forget_idle(self) -> None:
-        """Forget who went longest ago, if idle: back again, it goes before all that are remembered."""
-        while self._last_admitted:
-            oldest = next(iter(self._last_admitted))
-            if self._active_of[oldest] or self._queued_of[oldest]:
-                return
-            del self._last_admitted[oldest]
+        """Forget who went longest ago, if idle: back again, it goes before all that are remembered.
+
+        Behind one that is busy for long, idle ones are forgotten together, once they are many.
+        """
+        while self._last_admitted and not self._is_busy(next(iter(self._last_admitted))):
+            del self._last_admitted[next(iter(self._last_admitted))]
+        if len(self._last_admitted) > _REMEMBERED + 2 * (len(self._active_of) + len(self._queued_of)):
+            busy = {tenant: at for tenant, at in self._last_admitted.items() if self._is_busy(tenant)}
+            self._last_admitted = busy
+
+    def _is_busy(self, tenant: str | None) -> bool:
+        return tenant in self._active_of or tenant in self._queued_of
 
 
 def _one_less(counts: Counter[str | None], tenant: str | None) -> None:

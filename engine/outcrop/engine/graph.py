@@ -283,8 +283,7 @@ class Graph(Generic[S]):
         fault of the structure.
         """
         parts = self._parts()
-        before = frozenset(map(self._name, interrupt_before))
-        after = frozenset(map(self._name, interrupt_after))
+        before, after = self._stops(interrupt_before), self._stops(interrupt_after)
         check_hops(max_node_hops)
         check_identity(self._id, self._version, migrates=migration is not None)
         check_parts(parts)
@@ -314,6 +313,11 @@ class Graph(Generic[S]):
             ),
             metadata=parts.metadata,
         )
+
+    def _stops(self, nodes: Iterable[NodeRef]) -> frozenset[str]:
+        if isinstance(nodes, str):
+            raise CompilationFailed(f"interrupts are named in a list: ['{nodes}'], not '{nodes}'")
+        return frozenset(map(self._name, nodes))
 
     def _parts(self) -> GraphParts[S]:
         """The graph as it is now, out of reach of what is said later."""
@@ -348,6 +352,8 @@ class Graph(Generic[S]):
 
     def _add(self, name: str, place: _Place[S], metadata: Mapping[str, str] = _NO_METADATA) -> None:
         """Add a name, or put something in the place that a boundary made for it."""
+        if not name or "/" in name:
+            raise CompilationFailed(f"'{name}' is no name of a node: paths are made of names with / between")
         if name in self._places and self._places[name].content is not None:
             raise CompilationFailed(f"'{name}' was already added to the graph: give this one another name")
         self._places[name] = place

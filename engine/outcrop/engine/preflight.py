@@ -297,7 +297,7 @@ class Preflight(Generic[S]):
         node = level.suspended_node or ""
         target, decision = level.next_node, level.decision
         if level.status is Status.INTERRUPTED:
-            boundary = None if is_asked else graph.boundaries.get(node)
+            boundary = None if is_asked or _stands_before(graph, level) else graph.boundaries.get(node)
             if isinstance(wake, TimeoutWake):
                 target = timeout_route(graph, node)
                 if target is None:
@@ -399,6 +399,12 @@ def _standing(level: Checkpoint, *, is_recovery: bool) -> Position:
         nested=nested,
         is_unasked=is_recovery and nested is None and not _was_let_go_on(level),
     )
+
+
+def _stands_before(graph: CompiledGraph[Any], level: Checkpoint) -> bool:
+    """Whether the level waits before the node, at a static interrupt: its boundary comes later."""
+    node = level.suspended_node or ""
+    return level.next_node == node and all(edge.to != node for edge in graph.edges.get(node, ()))
 
 
 def _was_let_go_on(level: Checkpoint) -> bool:

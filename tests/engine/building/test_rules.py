@@ -228,3 +228,13 @@ def test_boundary_with_no_way_on_is_fine() -> None:
     graph = with_node()
     graph.interrupt("work")
     graph.compile()
+
+
+@pytest.mark.parametrize("name", ["", "w/x", "/"])
+def test_what_is_no_name_of_a_node(name: str) -> None:
+    """`w/x` would be taken for the branch `x` of a group `w`."""
+    graph = new_graph()
+    with pytest.raises(CompilationFailed, match="no name of a node|needs a name"):
+        graph.node(name=name)(lambda state, _ctx: state)
+    with pytest.raises(CompilationFailed, match="no name of a node"):
+        graph.timer(name, delay=HOUR)

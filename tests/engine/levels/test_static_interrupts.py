@@ -445,3 +445,34 @@ async def test_a_recovery_asks_nobody_again_who_let_the_thread_go_on() -> None:
             assert done(result).trail == ["a", "b", "c"]
         else:
             assert waiting(result).suspended_node == stop
+
+
+def test_one_name_is_no_list_of_names() -> None:
+    with pytest.raises(CompilationFailed, match=r"\['wait'\], not 'wait'"):
+        World().graph("wait").compile(interrupt_before="wait")
+
+
+async def test_a_rejection_before_a_boundary_is_none_of_the_boundary() -> None:
+    """Its node runs, and asks; only that answer takes the reject route."""
+    world = World()
+    graph = world.graph("a", "b")
+    world.trailing(graph, "sorry")
+    graph.interrupt("a", on_reject="sorry")
+    threads = world.threads(graph.compile(checkpoints=EVERY_NODE, interrupt_before=["a"]))
+    waiting(await threads.run("t", Doc()))
+    at = waiting(await threads.resume("t", Answer(approved=False)))
+    assert (at.suspended_node, at.next_node, world.ran) == ("a", "b", ["a"])
+    assert done(await threads.resume("t", Answer(approved=False))).trail == ["a", "sorry"]
+
+
+async def test_a_rejection_at_a_boundary_that_leads_back_to_itself_takes_its_route() -> None:
+    world = World()
+    graph = world.graph("a")
+    world.trailing(graph, "sorry")
+    graph.edge("a", "a", when=lambda doc: len(doc.trail) < 3)
+    graph.edge("a", "sorry")
+    graph.interrupt("a", on_reject="sorry")
+    threads = world.threads(graph.compile(checkpoints=EVERY_NODE))
+    waiting(await threads.run("t", Doc()))
+    assert told(await world.last()) == "interrupted:a>a"
+    assert done(await threads.resume("t", Answer(approved=False))).trail == ["a", "sorry"]

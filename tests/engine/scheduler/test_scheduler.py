@@ -437,3 +437,12 @@ async def test_a_hook_that_fails_costs_no_slot(caplog: pytest.LogCaptureFixture)
     admitted.release()
     assert scheduler.snapshot().active == 0
     assert "the hook of scheduler 'main' failed" in caplog.text
+
+
+async def test_a_fair_scheduler_forgets_idle_tenants_behind_a_busy_one() -> None:
+    """One run that takes all day doesn't make every tenant of the day stay in memory."""
+    desk = Desk(max_concurrent=2, fair=True)
+    await desk.slot(tenant="all day")
+    for number in range(5000):
+        (await desk.slot(tenant=f"t{number}")).release()
+    assert len(desk.scheduler._queue._last_admitted) < 2000

@@ -520,3 +520,25 @@ def test_a_store_that_takes_its_time_can_be_crashed_too() -> None:
 
     explored_with(lambda ctx: ctx.idempotency_key).assert_ok()
     assert len(explored_with(lambda _ctx: str(uuid4())).broken) == 3
+
+
+def test_a_stop_that_a_crash_makes_the_thread_skip_is_found() -> None:
+    """The effects and the end are the same, and nobody was asked."""
+    effects, graph = Effects(), Graph(Doc)
+
+    @graph.node
+    async def work(doc: Doc, ctx: NodeContext) -> None:
+        doc.n = int(ctx.is_recovery)
+
+    @graph.node
+    async def after(doc: Doc) -> None:
+        doc.n = 0
+
+    graph.interrupt("approve")
+    graph.edge("work", "after", when=lambda doc: doc.n > 0)
+    graph.edge("work", "approve")
+    graph.edge("approve", "after")
+    script = Script(decisions={"approve": Answer()})
+    report = explore(graph.compile(checkpoints=EVERY_NODE), Doc(), script=script, effects=effects)
+    assert not report.is_ok
+    assert "the thread went on at 'approve' without waiting there" in str(report)

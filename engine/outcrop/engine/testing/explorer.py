@@ -73,6 +73,7 @@ class _Exploration(Generic[S]):
         again = harness.run(state)
         self._varying_paths = differences(self._json(self._expected), self._json(again))
         self._varying_slots = varying_slots(self._expected.effects, again.effects)
+        self._sure_stops = self._expected.stops & again.stops
 
     def report(self) -> Report:
         return Report(
@@ -100,6 +101,7 @@ class _Exploration(Generic[S]):
             doubled=doubled(played.effects, expected.effects),
             lost=lost(played.effects, expected.effects, self._varying_slots),
             differences=tuple(sorted(differing)),
+            skipped=tuple((self._sure_stops - played.stops).elements()),
             repeated=repeated(played.effects),
             ran_again=ran_again(played.executions, expected.executions),
         )

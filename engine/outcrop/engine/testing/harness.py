@@ -7,6 +7,7 @@ it in the end. How a process takes a thread along is `process`'s, what crashes i
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from outcrop.engine.failpoints import armed
 from outcrop.engine.outcome import Completed, Failed
 from outcrop.stores.memory import MemoryStore
+from outcrop.stores.record import ThreadState
 
 from .clock import SkippingClock
 from .effects import Effects
@@ -77,6 +79,12 @@ class Played(Generic[S]):
     def nodes(self) -> list[str]:
         """The paths of the nodes and branches that ran, attempt by attempt."""
         return [execution.path for execution in self.executions]
+
+    @property
+    def stops(self) -> Counter[str]:
+        """How often the thread waited, by the path of the node at which it did."""
+        waits = (row.checkpoint for row in self.rows if row.checkpoint.state is ThreadState.INTERRUPTED)
+        return Counter("/".join(filter(None, wait.waiting_at)) for wait in waits)
 
     @property
     def end(self) -> str:

@@ -21,8 +21,9 @@ _MOST_POINTS = 6
 class Trial:
     """A run that crashed at `point`, recovered, and went on to its end, beside the fault-free one.
 
-    `doubled` and `lost` effects, another `end`, state `differences` (their paths) and a `problem`
-    that kept it from its end break it. `repeated` effects were asked for again and not applied
+    `doubled` and `lost` effects, `skipped` stops (the paths of nodes where the thread should have
+    waited), another `end`, state `differences` (their paths) and a `problem` that kept it from its
+    end break it. `repeated` effects were asked for again and not applied
     again, and nodes that `ran_again` are what a recovery is: both are fine. A point that
     another run doesn't come to (`crashed` is false) tells nothing.
     """
@@ -33,6 +34,7 @@ class Trial:
     expected_end: str = ""
     doubled: tuple[Doubled, ...] = ()
     lost: tuple[Lost, ...] = ()
+    skipped: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
     repeated: tuple[Repeated, ...] = ()
     ran_again: tuple[str, ...] = ()
@@ -50,6 +52,8 @@ class Trial:
             return
         yield from map(_told, self.doubled)
         yield from map(_told, self.lost)
+        for path in self.skipped:
+            yield f"the thread went on at '{path}' without waiting there"
         if self.end != self.expected_end:
             yield f"the thread ended {self.end}, not {self.expected_end}"
         for path in self.differences:
