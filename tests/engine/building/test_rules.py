@@ -234,7 +234,7 @@ def test_boundary_with_no_way_on_is_fine() -> None:
 def test_what_is_no_name_of_a_node(name: str) -> None:
     """`w/x` would be taken for the branch `x` of a group `w`."""
     graph = new_graph()
-    with pytest.raises(CompilationFailed, match="no name of a node|needs a name"):
+    with pytest.raises(CompilationFailed, match=r"no name of a node|needs a name"):
         graph.node(name=name)(lambda state, _ctx: state)
     with pytest.raises(CompilationFailed, match="no name of a node"):
         graph.timer(name, delay=HOUR)

@@ -671,3 +671,13 @@ async def test_a_decided_result_that_is_ready_beats_the_token() -> None:
     assert isinstance(result, Cancelled)
     assert result.state.trail == ["in", "a"]
     assert (await stage.world.log())[-1] == "cancelled:out>out"
+
+
+async def test_branches_after_a_boundary_see_its_decision() -> None:
+    """F006."""
+    stage = Stage()
+    stage.branches("a", "b")
+    stage.graph.interrupt("in")
+    assert isinstance(await stage.run("a", "b"), Interrupted)
+    assert isinstance(await stage.threads().resume("t", Answer(by="ann")), Completed)
+    assert [ctx.decision.reviewer for ctx in stage.contexts if ctx.decision is not None] == ["ann", "ann"]

@@ -400,3 +400,32 @@ async def test_events_are_the_same_under_both_policies_but_for_rows() -> None:
         await threads.run("t", Doc(), watched(watcher))
         told.append([line for line in await watcher.told() if not line.startswith("CheckpointSaved")])
     assert told[0] == told[1]
+
+
+async def test_a_retry_after_an_approval_is_told_as_the_operators() -> None:
+    """F012: the row keeps the approver."""
+    world, watcher = World(), Watcher()
+    graph: Graph[Doc] = Graph(Doc)
+    world.trailing(graph, "ask")
+    world.failing(graph, "work", Fatal("no"))
+    graph.interrupt("ask")
+    graph.edge("ask", "work")
+    threads = world.threads(graph.compile())
+    await threads.run("t", Doc())
+    assert isinstance(await threads.resume("t", Answer(by="ann")), Failed)
+    await threads.resume("t", Answer(by="olga"), watched(watcher))
+    await watcher.told()
+    (resumed,) = [kind for kind in watcher.kinds() if isinstance(kind, Resumed)]
+    assert (resumed.reviewer, world.contexts[-1].node) == ("olga", "work")
+    decision = world.contexts[-1].decision
+    assert decision is not None
+    assert decision.reviewer == "ann"
+
+
+async def test_a_callers_run_id_reaches_every_event() -> None:
+    """R006."""
+    world, watcher = World(), Watcher()
+    _, threads = world.line("a")
+    await threads.run("t", Doc(), watched(watcher, run_id="mine"))
+    await watcher.told()
+    assert {event.run_id for event in watcher.events} == {"mine"}
