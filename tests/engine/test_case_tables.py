@@ -10,10 +10,8 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 HOMES = {"CASES.md": "building", "CASES-RUN.md": "run"}
-SECTIONS = {
-    **{"A": 72, "B": 18, "C": 25, "D": 22, "E": 28, "F": 22, "G": 31, "H": 10, "I": 33, "J": 14, "K": 12},
-    **{"L": 15, "M": 7, "N": 18, "O": 11, "P": 8, "Q": 11, "R": 12, "S": 8, "T": 3, "U": 10},
-}
+COUNTS = (72, 18, 25, 22, 28, 22, 31, 10, 33, 14, 12, 15, 7, 18, 11, 8, 11, 12, 8, 3, 10)
+SECTIONS = dict(zip("ABCDEFGHIJKLMNOPQRSTU", COUNTS, strict=True))
 """How many cases each section of the list has."""
 
 
