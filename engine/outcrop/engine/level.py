@@ -369,19 +369,7 @@ class Level(Generic[S]):
         )
 
     def _standing(self, position: Position, status: Status) -> Checkpoint | None:
-        """The row of the child that the level was to go on inside of, where it stands."""
-        inner, composite = position.nested, self.graph.composites.get(position.node)
-        if inner is None or not isinstance(composite, Subgraph):
-            return None
-        child = self._child(
-            position,
-            composite.child,
-            name=position.node,
-            token=self.token,
-            is_item=False,
-            is_recovery=False,
-        )
-        return child.rows.row(status, inner.node, inner.node, inner, nested=child._standing(inner, status))  # noqa: SLF001 - the same class
+        return self.rows.standing(self.graph, position, status, durable=self.run_.journal.durable)
 
     def _frozen_before(self, position: Position) -> LevelFroze:
         return LevelFroze(row=self.rows.row(Status.INTERRUPTED, position.node, position.node, position))

@@ -83,6 +83,17 @@ class LevelRows:
             counts_hops=durable or graph.max_node_hops is not None,
         )
 
+    def standing(
+        self, graph: CompiledGraph[Any], at: Position, status: Status, *, durable: bool
+    ) -> Checkpoint | None:
+        """The row of the child that the level was to go on inside of, where it stands."""
+        inner, composite = at.nested, graph.composites.get(at.node)
+        if inner is None or not isinstance(composite, Subgraph):
+            return None
+        below = self.below(at.node, composite.child, durable=durable)
+        nested = below.standing(composite.child, inner, status, durable=durable)
+        return below.row(status, inner.node, inner.node, inner, nested=nested)
+
     def claim(
         self,
         graph: CompiledGraph[Any],
