@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from outcrop.engine.cancellation import CancelReason
+from outcrop.stores.record import GraphIdentity
 from outcrop.topics.messages import OutcomeStatus
 from outcrop.worker.control import Control, Handled, Unfinished
 from support.handling import TTL, World, letters, outcomes, told
@@ -331,3 +332,21 @@ async def test_own_rows_are_found_behind_a_long_history() -> None:
         assert latest is not None
         await world.store.save(replace(latest.checkpoint, metadata={}), expected=latest.sequence)
     assert told(await process.outcome(message)) == told(first)
+
+
+async def test_threads_of_an_older_version_are_taken_on_by_a_graph_that_migrates_them() -> None:
+    """By a resume, and by the recovery driver's command; without a migration they are left alone."""
+    world = World()
+    await world.process().outcome(world.send(world.run("approval")))
+    world.hooks.crashes["a"] = 1
+    await world.process().crash(world.send(world.run("approval", "dead")))
+    newer = replace(world.graph("approval"), identity=GraphIdentity("approval", "2"))
+    left = await world.process("w1", newer).outcome(world.send(world.resume()))
+    assert left.reason == "unknown_graph"
+    migrating = replace(newer, migration=lambda row: replace(row, frozen_state='{"done":["migrated"]}'))
+    process = world.process("w2", migrating)
+    done = await process.outcome(world.send(world.resume()))
+    assert (done.status, done.state) == (OutcomeStatus.COMPLETED, {"done": ["migrated", "b"]})
+    assert (await world.latest()).graph == GraphIdentity("approval", "2")
+    await process.handle(world.send(world.recover(0, "dead")))
+    assert (await world.latest("dead")).innermost.suspended_node == "gate"

@@ -58,14 +58,26 @@ class Registry:
         return next((served for served in of_id if _version(served) == wanted.version), None)
 
     def for_row(self, checkpoint: Checkpoint) -> Served | None:
-        """The graph that a thread belongs to; a row of no graph is taken on by the only one there is."""
-        if checkpoint.graph is not None:
-            return self._served.get(checkpoint.graph)
-        return next(iter(self._served.values())) if len(self._served) == 1 else None
+        """The graph that a thread belongs to; a row of no graph is taken on by the only one there is.
+
+        Threads of a version that isn't served are taken on by the graph given last of that ID
+        that has a migration.
+        """
+        return self._taking_on(checkpoint.graph)
 
     def serves(self, identity: GraphIdentity | None) -> bool:
         """Whether threads whose latest row is of this graph can be continued here."""
-        return len(self._served) == 1 if identity is None else identity in self._served
+        return self._taking_on(identity) is not None
+
+    def _taking_on(self, identity: GraphIdentity | None) -> Served | None:
+        if identity is None:
+            return next(iter(self._served.values())) if len(self._served) == 1 else None
+        migrating = [
+            served
+            for known, served in self._served.items()
+            if known.id == identity.id and served.graph.migration is not None
+        ]
+        return self._served.get(identity) or (migrating[-1] if migrating else None)
 
 
 def _version(served: Served) -> str | None:
