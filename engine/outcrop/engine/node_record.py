@@ -32,7 +32,7 @@ class NodeRecord:
         self._attempt = 1
         self._completed = self._recorder is None
         self._started_at = 0.0
-        self._cancels_before = task_cancels()
+        self._cancels_before = 0 if self._recorder is None else task_cancels()
 
     def started(self) -> None:
         """The first attempt begins."""
