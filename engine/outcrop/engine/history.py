@@ -13,6 +13,8 @@ import orjson
 
 from outcrop.stores.record import Note, NoteKind, Status
 
+from .metadata import recoveries_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -88,8 +90,12 @@ def _parent(row: Row, notes: Mapping[int, tuple[Note, ...]]) -> int | None:
     told = _told_parent(notes.get(row.sequence, ()))
     if told is not None:
         return told
-    starts = row.checkpoint.status is Status.RUNNING and row.checkpoint.suspended_node is None
-    return None if starts or row.sequence == 0 else row.sequence - 1
+    return None if row.sequence == 0 or _starts(row.checkpoint) else row.sequence - 1
+
+
+def _starts(row: Checkpoint) -> bool:
+    """Whether a fresh run wrote the row, and no recovery of one that died before its first node committed."""
+    return row.status is Status.RUNNING and row.suspended_node is None and not recoveries_of(row)
 
 
 def _told_parent(notes: Iterable[Note]) -> int | None:

@@ -433,6 +433,5 @@ def _needs_stream(spec: NodeSpec[S]) -> str:
     if spec.mode is NodeMode.COMPOSITE:
         what = "a parallel group with a streaming branch, or a subgraph that streams,"
     return (
-        f"node '{spec.name}' is {what} but this run has no StreamContext "
-        "\N{EM DASH} use run_streaming instead of run"
+        f"node '{spec.name}' is {what} but this run has no stream: give it RunOptions(stream=ChunkStream())"
     )

@@ -85,7 +85,7 @@ async def test_a_plain_run_of_a_streaming_node_fails_before_it_runs() -> None:
     assert isinstance(result, Failed)
     assert result.kind is FailureKind.ABORTED
     assert result.message == (
-        "node 'a' is a streaming node but this run has no StreamContext — use run_streaming instead of run"
+        "node 'a' is a streaming node but this run has no stream: give it RunOptions(stream=ChunkStream())"
     )
 
 
@@ -97,7 +97,7 @@ async def test_a_plain_run_of_a_subgraph_that_streams_fails_before_its_child() -
     assert isinstance(result, Failed)
     assert result.message == (
         "node 'Work' is a parallel group with a streaming branch, or a subgraph that streams, "
-        "but this run has no StreamContext — use run_streaming instead of run"
+        "but this run has no stream: give it RunOptions(stream=ChunkStream())"
     )
 
 
