@@ -183,7 +183,9 @@ class Threads(Generic[S]):
 
         From the latest row, or from that at `at_sequence`, the new row hangs on it. The
         thread waits where it waited, or with `as_node` as if that node had just left this
-        state. Resume it to go on.
+        state. Resume it to go on. Results of branches that were kept go where a state changes.
+        What comes back tells where the thread stands now, so `Failed` on a failed row: its `sequence`
+        is None only if nothing was written.
         """
         return await self._perform(
             thread_id,
@@ -193,7 +195,10 @@ class Threads(Generic[S]):
         )
 
     async def fork(self, thread_id: str, at_sequence: int, options: RunOptions = _DEFAULTS) -> RunResult[S]:
-        """Make an earlier row the thread's latest again, as a branch, and run nothing."""
+        """Make an earlier row the thread's latest again, as a branch, and run nothing.
+
+        What comes back tells where the thread stands now, as in `update_state`.
+        """
         return await self._perform(
             thread_id, without_limits(options), RunMode.RESUME, lambda call: fork(call, at_sequence)
         )
@@ -201,12 +206,14 @@ class Threads(Generic[S]):
     async def rerun(self, thread_id: str, at_sequence: int, options: RunOptions = _DEFAULTS) -> RunResult[S]:
         """Go back to an earlier row, as a branch, and run what follows it again.
 
-        Every node that follows does its work again, under new idempotency keys.
+        Every node that follows does its work again, under new idempotency keys. Refuses
+        (`unanswered`) to pass a boundary, a wait or a timer that the thread still stood at. Hops
+        go on from the highest of the whole log: near a limit, raise `max_node_hops` for this run.
         """
         return await self._perform(thread_id, options, RunMode.RESUME, lambda call: rerun(call, at_sequence))
 
     async def history(self, thread_id: str) -> tuple[HistoryEntry, ...]:
-        """The thread's whole log, each row with the one that it hangs on."""
+        """The thread's whole log, each row with the one that it hangs on; raises what the store raises."""
         return await history(self._engine.store, thread_id)
 
     async def wake_due(self, options: WakeOptions = _WAKE_DEFAULTS) -> WakeReport[S]:
