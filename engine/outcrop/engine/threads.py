@@ -1,34 +1,32 @@
 """The verbs on a graph's threads: run, resume, signal, wake, end, cancel, recover, and time travel.
 
-Owns how each verb puts its checks, its lease and its first row together; the checks are
-`preflight`'s, the running `runner`'s. A verb returns what it came to, and raises nothing but
-what is no `Exception`; a refused verb has written nothing.
+Owns what a caller sees and how a fresh run begins; the other verbs' work is `continuing`'s, `ending`'s
+and `time_travel`'s. A verb returns what it came to, and raises nothing but what is no `Exception`;
+a refused verb has written nothing.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from outcrop.stores.instants import instant_text
 from outcrop.stores.port import EMPTY_LOG
-from outcrop.stores.record import Row, Status
+from outcrop.stores.record import Status
 
 from .call import Call, Engine, without_limits
 from .clock import SystemClock
 from .commit import LogMoved
-from .ending import cancel_thread, end_thread, time_out_thread
+from .continuing import recover_thread, resume_thread
+from .ending import cancel_thread, end_thread
 from .errors import StateError
-from .events import Recovered, RunMode
+from .events import RunMode
 from .history import history
 from .interrupts import interrupts_refusal
 from .leases import LoopRenewer
-from .metadata import RECOVERIES, carried_marks, carried_metadata, is_text, recoveries_of
-from .options import Answer, RunOptions, options_refusal, time_refusal
+from .metadata import is_text
+from .options import Answer, RunOptions, options_refusal
 from .outcome import Failed, FailureKind, RefusalCode, Refused
 from .position import Position
-from .preflight import EndsHere, GoesOn, Preflight
 from .recovery import RecoverOptions, RecoverReport, recover_stale
 from .run_ids import new_run_id
 from .thread_renewer import shared_renewer
@@ -37,12 +35,12 @@ from .waits import EventWake, HumanWake
 from .wake import WakeOptions, WakeReport, wake_due
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from concurrent.futures import Executor
     from datetime import datetime
 
     from outcrop.stores.port import Store
-    from outcrop.stores.record import Checkpoint, Json, Note
+    from outcrop.stores.record import Json
 
     from .clock import Clock
     from .compiled import CompiledGraph
@@ -168,7 +166,7 @@ class Threads(Generic[S]):
 
     async def recover(self, thread_id: str, options: RunOptions = _DEFAULTS) -> RunResult[S]:
         """Continue a `running` thread whose process is gone, at the node that it was running."""
-        return await self._perform(thread_id, options, RunMode.RECOVER, self._recover)
+        return await self._perform(thread_id, options, RunMode.RECOVER, recover_thread)
 
     async def update_state(
         self,
@@ -287,112 +285,9 @@ class Threads(Generic[S]):
         now: datetime | None = None,
     ) -> RunResult[S]:
         async def work(call: Call[S]) -> RunResult[S]:
-            return await self._resume(call, wake, boundary, now)
+            return await resume_thread(call, wake, boundary, now)
 
         return await self._perform(thread_id, options, RunMode.RESUME, work)
-
-    async def _resume(
-        self, call: Call[S], wake: Wake | None, boundary: str | None, now: datetime | None
-    ) -> RunResult[S]:
-        if (refused := _wake_refusal(wake, now)) is not None:
-            return call.refuse(RefusalCode.INVALID, refused)
-        checks = Preflight(self._engine.graph, call.thread_id)
-        found = await self._found(call, checks)
-        if isinstance(found, Refused):
-            return found
-        row, notes = found
-        instant = instant_text(now or self._engine.clock.now())
-        verdict = checks.resume(row.checkpoint, wake, now=instant, boundary=boundary, notes=notes)
-        match verdict:
-            case Refused():
-                _begin(call, row.checkpoint, row.checkpoint.next_node)
-                return verdict
-            case EndsHere():
-                _begin(call, row.checkpoint, row.checkpoint.suspended_node)
-                return await time_out_thread(call, Row(row.sequence, verdict.row))
-            case GoesOn():
-                _begin(call, verdict.row, verdict.position.node)
-                return await call.take_lease() or await self._go_on(call, row, verdict, notes)
-
-    async def _go_on(self, call: Call[S], row: Row, start: GoesOn, notes: Iterable[Note]) -> RunResult[S]:
-        loaded, position = start.row, start.position
-        journal = call.journal(carried_metadata(loaded, call.options.metadata), expected=row.sequence)
-        runner = call.runner(journal, notes)
-        runner.run_.notes.answer(start.answers)
-        if position.states() != [level.frozen_state for level in row.checkpoint.levels()]:
-            runner.run_.notes.forget_finished()
-        if journal.durable:
-            first = runner.rows.claim(self._engine.graph, loaded, position)
-        else:
-            first = _stamped(loaded, instant_text(self._engine.clock.now()))
-        moved = call.refuse(
-            RefusalCode.LOST_RACE,
-            f"checkpoint for thread '{call.thread_id}' changed before it could be resumed: "
-            "another resume or end got there first",
-        )
-        return await runner.run(position, first=first, moved=moved, begun=start.resumed)
-
-    async def _recover(self, call: Call[S]) -> RunResult[S]:
-        checks = Preflight(self._engine.graph, call.thread_id)
-        if (refusal := checks.durable()) is not None:
-            return refusal
-        row = await self._loaded(call, checks)
-        if isinstance(row, Refused):
-            return row
-        _begin(call, row.checkpoint, row.checkpoint.next_node)
-        start = checks.recover(row.checkpoint)
-        if isinstance(start, Refused):
-            return start
-        if (refusal := await call.claim_running()) is not None:
-            return refusal
-        # After the lease is taken: the run that died may have kept results until then.
-        notes = await call.notes(row)
-        if isinstance(notes, Refused):
-            return notes
-        loaded, times = start.row, recoveries_of(start.row) + 1
-        journal = call.journal(
-            carried_metadata(loaded, call.options.metadata),
-            expected=row.sequence,
-            carried=carried_marks(loaded),
-        )
-        runner = call.runner(journal, notes)
-        claim = runner.rows.claim(self._engine.graph, loaded, start.position, extra={RECOVERIES: str(times)})
-        moved = call.refuse(
-            RefusalCode.LOST_RACE,
-            f"thread '{call.thread_id}' changed before it could be recovered: "
-            "its run went on, or another recovery got there first",
-        )
-        at = tuple(level.next_node or "" for level in loaded.levels())
-        return await runner.run(start.position, first=claim, moved=moved, begun=Recovered(at, times))
-
-    async def _found(self, call: Call[S], checks: Preflight[S]) -> tuple[Row, tuple[Note, ...]] | Refused:
-        """The thread's latest row and what stands beside it."""
-        row = await self._loaded(call, checks)
-        if isinstance(row, Refused):
-            return row
-        notes = await call.notes(row)
-        return notes if isinstance(notes, Refused) else (row, notes)
-
-    async def _loaded(self, call: Call[S], checks: Preflight[S]) -> Row | Refused:
-        loaded = await call.load()
-        if isinstance(loaded, Refused):
-            return loaded
-        row = checks.found(loaded, call.options.expected_sequence)
-        if isinstance(row, Refused):
-            call.record.started_nowhere(call.options.metadata)
-        return row
-
-
-def _wake_refusal(wake: Wake | None, now: datetime | None) -> str | None:
-    """Why the wake can't be one, whatever the thread waits for."""
-    if isinstance(wake, EventWake) and not wake.event.strip():
-        return "a signal needs an event type"
-    return None if now is None else time_refusal("a wake's time", now)
-
-
-def _begin(call: Call[Any], row: Checkpoint, node: str | None) -> None:
-    """Tell that the run starts, with what the thread carries and the call adds."""
-    call.record.started(node or "", carried_metadata(row, call.options.metadata))
 
 
 def _moved(call: Call[S]) -> Refused:
@@ -403,8 +298,3 @@ def _moved(call: Call[S]) -> Refused:
     return call.refuse(
         RefusalCode.STALE, f"{thread} is not at sequence {expected}: look at it again before running it"
     )
-
-
-def _stamped(row: Checkpoint, now: str) -> Checkpoint:
-    """The row again, marked as resumed: a Boundaries run leaves no other trace of its start."""
-    return replace(row, resumed_at=now)
