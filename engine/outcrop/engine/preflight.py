@@ -20,7 +20,7 @@ from .metadata import hops_of, hops_refusal
 from .options import CheckpointPolicy
 from .outcome import RefusalCode, Refused
 from .position import Position
-from .questions import Unfit, answered, questions_in
+from .questions import Unfit, answered, orphaned_by, questions_in
 from .state import apply_overrides
 from .waits import EventWake, HumanWake, TimeoutWake, due_wake, mismatch, not_due, timeout_route
 
@@ -279,6 +279,12 @@ class Preflight(Generic[S]):
         return None
 
     def _replies(self, notes: Sequence[Note], wake: Wake) -> Mapping[str, tuple[Reply, ...]] | Refused:
+        if (path := orphaned_by(self.graph, notes)) is not None:
+            message = (
+                f"thread '{self.thread_id}' has answers of node '{path}', which its graph has no more: "
+                "resume it with the version that asked, or go on behind it with update_state(as_node=…)"
+            )
+            return self.refuse(RefusalCode.REPLY, message)
         replies: Mapping[str | int, Json] = wake.answer.replies if isinstance(wake, HumanWake) else {}
         answers = answered(notes, replies, self.thread_id)
         return self.refuse(RefusalCode.REPLY, answers.reason) if isinstance(answers, Unfit) else answers

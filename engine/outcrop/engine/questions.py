@@ -8,12 +8,13 @@ is decided here too. A question stops the attempt: `Asked` passes through the no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
 from outcrop.stores.record import Note, NoteKind
 
+from .composites import Group, Subgraph
 from .errors import Fatal, StateError
 from .state import json_value
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from outcrop.stores.record import Json
+
+    from .compiled import CompiledGraph
 
 
 ONLY_QUESTION = ""
@@ -132,6 +135,22 @@ def answers_in(notes: Iterable[Note]) -> dict[str, tuple[Reply, ...]]:
         for note in notes
         if note.kind is NoteKind.ANSWER
     }
+
+
+def orphaned_by(graph: CompiledGraph[Any], notes: Iterable[Note]) -> str | None:
+    """The path of a question or an answer that the graph has no node for any more, if there is one."""
+    paths = [note.path for note in notes if note.kind in (NoteKind.QUESTION, NoteKind.ANSWER)]
+    return next((path for path in paths if not _may_ask(graph, path)), None)
+
+
+def _may_ask(graph: CompiledGraph[Any], path: str) -> bool:
+    name, _, below = path.partition("/")
+    composite = graph.composites.get(name)
+    if not below:
+        return name in graph.nodes
+    if isinstance(composite, Group):
+        return any(branch.name == below for branch in composite.branches)
+    return isinstance(composite, Subgraph) and _may_ask(composite.child, below)
 
 
 @dataclass(frozen=True, slots=True)

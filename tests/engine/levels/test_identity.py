@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from outcrop.engine import (
+    Answer,
     Cancelled,
     CancelToken,
     CheckpointPolicy,
@@ -412,3 +413,28 @@ async def test_reserved_keys_are_refused_before_any_write() -> None:
         for result in (await threads.run("t", Doc(), options), await threads.resume("t", options=options)):
             assert refused(result, RefusalCode.INVALID) == why
     assert await world.entries() == before
+
+
+async def test_an_answer_of_a_node_that_a_migration_renames_is_not_lost() -> None:
+    """The renamed node would ask again: the resume is refused, and the thread stays as it is."""
+
+    def asking(name: str, version: str, migration: Migrate | None = None) -> Threads[Doc]:
+        graph = Graph(Doc, id="asks", version=version)
+
+        @graph.node(name=name)
+        async def ask(doc: Doc, ctx: NodeContext) -> None:
+            doc.trail += [str(await ctx.interrupt("?", id=id_)) for id_ in ("one", "two")]
+
+        return world.threads(graph.compile(checkpoints=EVERY_NODE, migration=migration))
+
+    def rename(row: Checkpoint) -> Checkpoint:
+        return replace(row, suspended_node="renamed", next_node="renamed")
+
+    world = World()
+    waiting(await asking("ask", "1").run("t", Doc()))
+    waiting(await asking("ask", "1").resume("t", Answer(replies={"one": "x"})))
+    before = await world.entries()
+    newer = asking("renamed", "2", rename)
+    assert "'ask'" in refused(await newer.resume("t", Answer(replies={"two": "y"})), RefusalCode.REPLY)
+    assert await world.entries() == before
+    assert done(await asking("ask", "1").resume("t", Answer(replies={"two": "y"}))).trail == ["x", "y"]
