@@ -164,7 +164,7 @@ class FanOutRun:
         end = await self.members.run(index, token)
         keeps = self.options.keep_finished and self.visit.keeps and self._loss is None
         if keeps and isinstance(end, Succeeded):
-            await self.visit.run.keep(self._path(index), end.text)
+            await self.visit.run.keep(self._path(index), end.text, self.visit.hops)
             failpoint("branch.kept")
         failpoint("branch.after")
         return end

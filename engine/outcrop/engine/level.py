@@ -294,7 +294,7 @@ class Level(Generic[S]):
             message = f"no outgoing edge condition matched for node '{node}'"
             return LevelFailed(kind=FailureKind.NO_MATCHING_EDGE, message=message, node=node)
         if not self.is_item:  # an item leaves no notes, and one look at all of them each would add up
-            run.notes.close(record.path)
+            run.notes.close_level(self.prefix)
         if end.freezes:
             row = self.rows.row(
                 Status.INTERRUPTED, node, end.following, position, hops=hops, state=end.state, wait=end.wait

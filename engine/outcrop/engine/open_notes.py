@@ -50,12 +50,12 @@ class OpenNotes:
         return None if note is None else note.value
 
     def close(self, path: str) -> None:
-        """The node at `path` committed: what it and its branches left is done with."""
-        if not self._notes:
-            return
-        for note in self.of(path):
-            del self._notes[note.kind, note.path]
-            self._answers.pop(note.path, None)
+        """What the node at `path` and its branches left is done with."""
+        self._forget(self.of(path))
+
+    def close_level(self, prefix: str) -> None:
+        """A node below `prefix` committed: what its level left is done with, a dead run's fallback too."""
+        self._forget(tuple(note for note in self._notes.values() if note.path.startswith(prefix)))
 
     def of(self, path: str) -> tuple[Note, ...]:
         """What the node at `path`, and all that is below it, left."""
@@ -70,6 +70,11 @@ class OpenNotes:
         for note in notes:
             self.put(note)
         self._answers.update(answers_in(notes))
+
+    def _forget(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            del self._notes[note.kind, note.path]
+            self._answers.pop(note.path, None)
 
     def all(self) -> tuple[Note, ...]:
         """What goes with the next row."""

@@ -10,9 +10,10 @@ from outcrop.stores.record import Note, NoteKind
 from .cancellation import CancelReason
 from .chunks import Chunk
 from .errors import ChannelClosed
+from .metadata import hops_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Executor
 
     from .cancellation import CancelToken
@@ -71,13 +72,19 @@ class Run:
         except ChannelClosed:  # by its reader: nobody listens any more
             return True
 
-    async def keep(self, path: str, state: str) -> None:
+    async def keep(self, path: str, state: str, hops: Sequence[int]) -> None:
         """Keep the result of a finished branch or item, so that no recovery runs it again.
 
-        Raises what a save raises. Without rows (Boundaries) it is carried to the row that the
-        run leaves, if it leaves one.
+        Raises what a save raises. `hops` are its node's. Without rows (Boundaries) it is carried to
+        the row that the run leaves, if it leaves one; so it is where the last row is of an attempt
+        that came further: a recovery begins there, and may visit the node anew.
         """
         note = Note(NoteKind.FINISHED, path, state)
         self.notes.put(note)
-        if self.journal.durable:
+        if self.journal.durable and not self._is_past(hops):
             await self.journal.add_notes([note])
+
+    def _is_past(self, hops: Sequence[int]) -> bool:
+        """Whether the row last written goes on with a later node, since a child began again."""
+        last = self.journal.last
+        return last is not None and tuple(hops) < tuple(hops_of(level) + 1 for level in last.levels())
