@@ -285,9 +285,9 @@ class Model:
     """
 
     plan: Plan
-    visits: set[str] = field(default_factory=set)
-    optional: set[str] = field(default_factory=set)
-    states: dict[tuple[int, ...], list[State]] = field(default_factory=dict)
+    visits: set[str] = field(default_factory=set[str])
+    optional: set[str] = field(default_factory=set[str])
+    states: dict[tuple[int, ...], list[State]] = field(default_factory=dict[tuple[int, ...], "list[State]"])
     end: State = field(init=False)
 
     def __post_init__(self) -> None:

@@ -52,7 +52,7 @@ MOST_CALLS = 200
 class Faults:
     """What goes wrong: at the n-th start of a node in all, and at failpoints, one in each call."""
 
-    starts: Mapping[int, str] = field(default_factory=dict)
+    starts: Mapping[int, str] = field(default_factory=dict[int, str])
     crashes: tuple[tuple[str, int], ...] = ()
     one_reply_at_a_time: bool = False
 

@@ -22,9 +22,11 @@ from outcrop.engine import (
 )
 from outcrop.engine.composites import first_success
 from outcrop.engine.failpoints import armed
+from outcrop.stores import open_store
 from outcrop.stores.record import NoteKind
 from support.engine import BOUNDARIES, EVERY_NODE, LEASED, TTL, Crash, Doc, World, crashing
 from support.fan_outs import Stage, Watch, gather, settle
+from support.storages import KINDS
 from support.stores import STORE_KINDS, store_binding
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from outcrop.engine import Threads
     from outcrop.stores.port import Store
     from outcrop.stores.record import Lease
+    from support.storages import Places
 
 NAMES = ("a", "b", "c", "d")
 
@@ -97,6 +100,30 @@ async def test_a_recovery_runs_only_what_was_not_finished(
         assert all(ctx.is_recovery for ctx in case.contexts[first:])
         ends = case.watch.ends()
         assert [name for name in NAMES if ends[f"g/{name}"].kept] == list(NAMES[:finished])
+
+
+@pytest.mark.parametrize("kind", ["group", "map"])
+@pytest.mark.parametrize("engine", KINDS)
+async def test_a_kill_after_each_branch_on_every_engine(engine: str, kind: str, places: Places) -> None:
+    """Whoever goes on opens the store anew, and runs the unfinished branches only."""
+    async with places.fresh(engine) as place:
+        for at in range(1, len(NAMES) + 1):
+            thread, ran = f"t{at}", list[str]()
+            for is_dead in (True, False):
+                store = await open_store(place.url)
+                try:
+                    case = Kept(store, kind)
+                    if is_dead:
+                        with armed(crashing("branch.kept", at)), pytest.raises(Crash):
+                            await case.threads().run(thread, Doc())
+                    else:
+                        result = await case.threads().recover(thread)
+                        assert isinstance(result, Completed)
+                        assert result.state.trail == list(NAMES)
+                    ran += case.ran
+                finally:
+                    await store.close()
+            assert ran == list(NAMES)
 
 
 @pytest.mark.parametrize("kind", ["group", "map"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, get_args
 
+import pytest
+
 from outcrop.engine import CheckpointPolicy, Graph, NodeContext
 from outcrop.engine.events import EventKind, NodeStarted, RunEvent
 from outcrop.topics.events import EventType, decode_event
@@ -176,3 +178,38 @@ async def test_events_of_many_threads_at_once_are_all_published() -> None:
     await asyncio.gather(*(asyncio.to_thread(observe, first) for first in range(8)))
     await watched.feed.close()
     assert {event.sequence for event in watched.broker.published} == set(range(1, 4001))
+
+
+@pytest.mark.parametrize("token", ["\ud800", object()])
+async def test_a_token_that_no_json_holds_is_counted_and_no_concern_of_the_run(token: str) -> None:
+    watched = Watched(tokens=True)
+    graph = Graph(dict[str, Any], id="talk", version="1")
+    calls = []
+
+    @graph.node(streams=True)
+    async def talk(state: dict[str, Any], ctx: NodeContext) -> None:
+        assert ctx.stream is not None
+        calls.append(state)
+        for each in ("a", token, "b"):
+            await ctx.stream.emit(each)
+
+    served = graph.compile(checkpoints=CheckpointPolicy.BOUNDARIES)
+    process = watched.world.process("w0", served, watch=watched.watch)
+    done = await process.outcome(watched.world.send(watched.world.run("talk")))
+    await watched.feed.close()
+    assert (done.status, len(calls)) == (OutcomeStatus.COMPLETED, 1)
+    assert watched.tokens() == [(1, "a"), (3, "b")]
+    assert watched.left_out("unfit") == 1
+
+
+async def test_what_is_on_its_way_when_a_feed_is_closed_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker stalls for longer than closing waits."""
+    monkeypatch.setattr("outcrop.worker.event_feed._CLOSING", 0.0)
+    watched = Watched()
+    watched.broker.open.clear()
+    watched.feed.observe(watched.event(1))
+    await watched.world.settle()
+    watched.feed.observe(watched.event(2))
+    await watched.feed.close()
+    assert watched.broker.published == []
+    assert watched.left_out("closing") == 2

@@ -68,6 +68,13 @@ def test_a_stamp_tells_nothing() -> None:
     assert judge(second, [row(0, "interrupted", by(C1, 5)), stamp]) == Stamped(stamp)
 
 
+@pytest.mark.parametrize("status", ["running", "interrupted", "completed"])
+def test_what_another_command_made_of_the_thread_after_a_stamp_tells_nothing_of_it(status: str) -> None:
+    stamp = row(1, "interrupted", by(C1, 5, resume_id=str(C2)), resumed_at=NOW)
+    rows = [row(0, "interrupted", by(C1, 5)), stamp, row(2, status, by(C3, 7))]
+    assert judge(claimant(C2, 6, CommandType.RESUME), rows) == Stamped(stamp, is_over=True)
+
+
 @pytest.mark.parametrize("kind", [CommandType.RESUME, CommandType.SIGNAL, CommandType.WAKE])
 def test_every_command_that_stamps_knows_its_stamp(kind: CommandType) -> None:
     """F15."""

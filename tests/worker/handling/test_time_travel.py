@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from outcrop.engine.history import history
+from outcrop.engine.options import CheckpointPolicy
 from outcrop.topics.messages import OutcomeStatus
 from support.handling import DyingStore, World, told
 
@@ -111,3 +112,37 @@ async def test_a_crash_at_any_save_is_made_good_by_the_redelivery(name: str, sid
     assert outcome.sequence == 4 + len(rest)
     assert [entry.parent for entry in await history(world.store, "t")].count(1) == 2
     assert told(await world.process("w2").outcome(message)) == told(outcome)
+
+
+async def test_what_went_back_behind_a_resume_without_rows_is_never_told_as_its_outcome() -> None:
+    """Under Boundaries a resume may leave its stamp alone; the update behind it has a row of its own."""
+    world = World()
+    graph = world.graph("approval", CheckpointPolicy.BOUNDARIES)
+    await world.process("w0", graph).outcome(world.send(world.run("approval")))
+    resume = world.send(world.resume())
+    done = await world.process("w0", graph).outcome(resume)
+    assert (done.status, done.sequence) == (OutcomeStatus.COMPLETED, None)
+    update = world.send(world.update({"amount": 9}, at_sequence=0))
+    updated = await world.process("w0", graph).outcome(update)
+    world.ran.clear()
+    again = await world.process("w1", graph).outcome(resume)
+    assert (again.status, again.sequence) == (OutcomeStatus.FAILED, 1)
+    assert again.error is not None
+    assert again.error.kind == "lost_run"
+    assert told(await world.process("w1", graph).outcome(update)) == told(updated)
+    assert world.ran == []
+
+
+async def test_a_rerun_that_was_refused_does_not_act_behind_a_resume_that_left_only_a_stamp() -> None:
+    """F3, under Boundaries."""
+    world = World()
+    graph = world.graph("approval", CheckpointPolicy.BOUNDARIES)
+    process = world.process("w0", graph)
+    await process.outcome(world.send(world.run("approval")))
+    rerun = world.send(world.rerun(0))
+    refused = await process.outcome(rerun)
+    assert (refused.status, refused.reason) == (OutcomeStatus.REFUSED, "unanswered")
+    await process.outcome(world.send(world.resume()))
+    world.ran.clear()
+    again = await world.process("w1", graph).outcome(rerun)
+    assert (again.status, world.ran) == (OutcomeStatus.REFUSED, [])

@@ -185,8 +185,9 @@ class Errand:
                 return await self._answer_from(told)
             case InProgress(running):
                 return await self._continue(running)
-            case Stamped(stamp):
-                return await self._unless_alive(stamp, self._telling.lost(stamp))
+            case Stamped(stamp, is_over):
+                lost = self._telling.lost(stamp)
+                return self._answer(lost) if is_over else await self._unless_alive(stamp, lost)
             case SecondSend():
                 return self._dropped("second_send")
             case Passed(by):

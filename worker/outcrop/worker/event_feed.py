@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -24,6 +25,8 @@ from .logs import EventLog
 from .ports import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from outcrop.engine.chunks import ChunkStream
     from outcrop.engine.clock import Clock
 
@@ -77,7 +80,7 @@ class EventFeed:
 
     def observe(self, event: engine.RunEvent) -> None:
         """Take a run's event, on whatever thread."""
-        self._add(event_of(event))
+        self._add(lambda: event_of(event))
 
     async def relay(self, thread_id: str, run_id: str, stream: ChunkStream) -> None:
         """Take the tokens of a run until its stream closes."""
@@ -86,7 +89,8 @@ class EventFeed:
             if chunk.type is not ChunkType.TOKEN:  # the others are events too
                 continue
             taken += 1
-            token = Event(
+            token = partial(
+                Event,
                 type=EventType.TOKEN,
                 thread_id=thread_id,
                 run_id=run_id,
@@ -103,10 +107,17 @@ class EventFeed:
         self._filled.set()
         await asyncio.wait([self._publishing], timeout=_CLOSING)
         self._publishing.cancel()
+        await asyncio.wait([self._publishing])
         self._left_out(len(self._waiting), "closing")
 
-    def _add(self, event: Event) -> None:
-        record = Record(self._topic, encode_key(event.thread_id), encode_event(event), EVENT_HEADERS)
+    def _add(self, told: Callable[[], Event]) -> None:
+        try:
+            event = told()
+            record = Record(self._topic, encode_key(event.thread_id), encode_event(event), EVENT_HEADERS)
+        except Exception as error:  # noqa: BLE001 - nodes stream and raise what no JSON holds; no run may suffer
+            _log.warning("events.unfit", kind=type(error).__name__)
+            self._left_out(1, "unfit")
+            return
         with self._lock:
             size = _size(record)
             has_room = size <= self._room and not self._closing
@@ -143,6 +154,9 @@ class EventFeed:
         except PublishFailed as error:
             lost = len(error.undelivered)
             _log.warning("events.lost", count=lost, reason=error.undelivered[0].reason)
+        except asyncio.CancelledError:
+            self._left_out(len(batch), "closing")
+            raise
         self._metrics.count("outcrop_events_published_total", len(batch) - lost)
         self._left_out(lost, "undelivered")
 

@@ -21,6 +21,7 @@ TOKEN: Final = "outcrop.token"  # noqa: S105 - a lease's number, no secret
 RECOVERY_ID: Final = "outcrop.recovery_id"
 CANCEL_ID: Final = "outcrop.cancel_id"
 RESUME_ID: Final = "outcrop.resume_id"
+RESUME_MESSAGE: Final = "outcrop.resume_message"
 
 _STOPPED_ON_REQUEST: Final = "requested"
 
@@ -46,8 +47,8 @@ class Coordinates:
 
 
 def coordinates_of(checkpoint: Checkpoint) -> Coordinates | None:
-    """The message whose work a row is; None for a row of an engine without a worker."""
-    match mark(checkpoint, MESSAGE).rsplit("/", 2):
+    """The message that wrote a row, be it as a stamp; None for a row of an engine without a worker."""
+    match (mark(checkpoint, RESUME_MESSAGE) or mark(checkpoint, MESSAGE)).rsplit("/", 2):
         case [topic_id, partition, offset] if _is_count(partition) and _is_count(offset):
             return Coordinates(topic_id, int(partition), int(offset))
         case _:
@@ -82,14 +83,14 @@ class Marks:
         if recovery_id is not None:
             self._own[RECOVERY_ID] = recovery_id
         self._cancel_id = cancel_id
-        self._command_id = command_id
+        self._stamp = {RESUME_ID: command_id, RESUME_MESSAGE: str(message)}
         self._cancellation = cancellation
         self.last: Checkpoint | None = None
 
     def __call__(self, row: Checkpoint, *, stamp: bool, lease: Lease | None) -> dict[str, str]:
         """Mark one row that is about to be saved."""
         if stamp:
-            return {RESUME_ID: self._command_id}
+            return dict(self._stamp)
         marks = dict(self._own)
         if lease is not None:
             marks[TOKEN] = str(lease.token)

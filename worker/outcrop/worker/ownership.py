@@ -20,7 +20,7 @@ from outcrop.topics.messages import CommandType
 from .marks import CANCEL_ID, RECOVERY_ID, RESUME_ID, Coordinates, coordinates_of, mark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from outcrop.stores.record import Row
@@ -75,9 +75,13 @@ class InProgress:
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """A redelivery that left only the stamp `row`: nothing can continue it, if its run is dead."""
+    """A redelivery that left only the stamp `row`: nothing can continue it, if its run is dead.
+
+    `is_over` where another command took the thread back since, so that no run of it can be alive.
+    """
 
     row: Row
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +140,21 @@ def judge(claimant: Claimant, rows: Sequence[Row]) -> Verdict:
     tells = _telling(rows, own)
     if tells is not None:
         return Told(tells)
-    latest = rows[-1]
-    return Stamped(latest) if _is_stamp(latest) else InProgress(latest)
+    latest, last_own = rows[-1], rows[own[-1]]
+    if _is_stamp(last_own):
+        return Stamped(last_own, is_over=latest is not last_own)
+    return InProgress(latest)
 
 
 def _telling(rows: Sequence[Row], own: Sequence[int]) -> Row | None:
     """The first own row at which work stopped; else the first after the last own one.
 
-    Not the last: a peer that carries metadata on marks its later work as this command's.
+    Not the last: a peer that carries metadata on marks its later work as this command's. What another
+    command did after a stamp tells nothing of it: it took the thread back.
     """
-    later = range(own[-1] + 1, len(rows))
+    later: Iterable[int] = range(own[-1] + 1, len(rows))
+    if _is_stamp(rows[own[-1]]):
+        later = (place for place in later if not mark(rows[place].checkpoint, COMMAND_ID))
     return next((rows[place] for place in (*own, *later) if _stopped(rows[place])), None)
 
 
