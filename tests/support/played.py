@@ -25,7 +25,7 @@ from .engine import LEASED, Crash, World
 from .generated import ATTEMPTS, PAYLOAD, TIMEOUT, Builder, replied
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from outcrop.engine import NodeContext, RunResult, Threads
     from outcrop.stores.record import Checkpoint, Json, Note, Row
@@ -98,6 +98,25 @@ class _Life:
             raise Crash
 
 
+class Token(CancelToken):
+    """A caller's token that knows how many callbacks are left on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callbacks = 0
+
+    def on_fire(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back as any token does."""
+        withdraw, is_left = super().on_fire(callback), [True]
+        self.callbacks += 1
+
+        def count() -> None:
+            self.callbacks -= is_left.pop() if is_left else 0
+            withdraw()
+
+        return count
+
+
 class Play:
     """One thread `t` of a plan's graph."""
 
@@ -107,7 +126,7 @@ class Play:
         self.starts: list[Start] = []
         self.crashes = list(faults.crashes)
         self.given_up: set[str] = set()
-        self.token = CancelToken()
+        self.token = Token()
         self.life = _Life("", 0)
         self.threads: Threads[State] = self.world.threads(Builder(self.act).built(plan))
 
@@ -148,7 +167,7 @@ class Play:
             return await self.told(await self.to_the_end()), -1
         at = apt[choice % len(apt)]
         self.world.clock.advance(61)
-        self.token = CancelToken()
+        self.token = Token()
         options = RunOptions(lease=LEASED.lease, cancellation=self.token)
         result = await (self.threads.fork if how == "fork" else self.threads.rerun)("t", at, options)
         if isinstance(result, Refused):
@@ -191,13 +210,14 @@ class Play:
             if row is not None and row.checkpoint.state is ThreadState.COMPLETED:
                 return self.threads.graph.states.thaw(row.checkpoint.frozen_state)
             self.world.clock.advance(61)  # a dead run's lease is over, and a timer due
-            self.token = CancelToken()
+            self.token = Token()
             self.life = _Life(*(self.crashes.pop(0) if self.crashes else ("", 0)))
             with armed(self.life.reach):
                 try:
                     result = await self.push(row)
                 except Crash:
                     continue
+            assert not self.token.callbacks, "the call left a callback on its caller's token"
             assert not isinstance(result, Refused), result
             assert not isinstance(result, Failed) or result.message == "no good", result
             if isinstance(result, Completed):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 
+from outcrop.topics.events import Event
+from outcrop.worker.cli.events import event_columns, event_document
 from outcrop.worker.cli.terminal import Screen, escape, to_json
 
 
@@ -46,3 +49,13 @@ def test_fields_line_up() -> None:
     out = io.StringIO()
     Screen(out).fields([("a", "1"), ("long", "2\n")])
     assert out.getvalue() == "a     1\nlong  2\\n\n"
+
+
+def test_an_event_is_shown_whatever_its_node_streamed() -> None:
+    """Python's JSON writer takes integers that orjson doesn't."""
+    number = 2**70
+    event = Event(
+        type="token", thread_id="t", run_id="r", sequence=1, at=datetime.now(UTC), data={"content": number}
+    )
+    assert event_columns(event)[-1] == f'{{"content":{number}}}'
+    assert json.loads(to_json(event_document(event)))["data"] == {"content": number}

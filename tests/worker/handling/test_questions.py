@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from outcrop.topics.codec import encode_outcome
 from outcrop.topics.messages import OutcomeStatus, QuestionBody
 from support.handling import DyingStore, World, told
 
@@ -84,3 +85,20 @@ async def test_a_crash_at_any_save_loses_no_answer(side: str, save: int) -> None
     done = await world.process("w1").outcome(world.send(world.resume(value=1)))
     assert isinstance(done.state, dict)
     assert (done.status, done.state["colour"]) == (OutcomeStatus.COMPLETED, "red")
+
+
+@pytest.mark.parametrize(
+    ("cap", "ids", "is_told"), [(5_000, ["colour"], True), (1_000, ["colour"], False), (10, [], False)]
+)
+async def test_questions_over_the_cap_are_left_out_of_the_outcome(
+    cap: int, ids: list[str], *, is_told: bool
+) -> None:
+    """An outcome fits its topic, whatever its nodes ask; all of it is in the store."""
+    world = World()
+    process = world.process(state_cap=cap)
+    asked = await process.outcome(world.send(world.run("questions", state={"amount": "x" * 2_000})))
+    questions = asked.questions or []
+    assert (asked.status, asked.state_omitted) == (OutcomeStatus.INTERRUPTED, not is_told)
+    assert [question.id for question in questions] == ids
+    assert all((question.payload is not None) is is_told for question in questions)
+    assert len(encode_outcome(asked)) < cap + 1_000

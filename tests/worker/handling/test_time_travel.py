@@ -9,7 +9,7 @@ import pytest
 from outcrop.engine.history import history
 from outcrop.engine.options import CheckpointPolicy
 from outcrop.topics.messages import OutcomeStatus
-from support.handling import DyingStore, World, told
+from support.handling import DyingStore, World, outcomes, told
 
 if TYPE_CHECKING:
     from outcrop.topics.messages import AnyCommand
@@ -146,3 +146,22 @@ async def test_a_rerun_that_was_refused_does_not_act_behind_a_resume_that_left_o
     world.ran.clear()
     again = await world.process("w1", graph).outcome(rerun)
     assert (again.status, world.ran) == (OutcomeStatus.REFUSED, [])
+
+
+@pytest.mark.parametrize("name", ["resume", "rerun"])
+async def test_a_second_send_of_what_left_only_a_stamp_is_dropped(name: str) -> None:
+    """F12, under Boundaries: the first message was answered, and nobody waits for another answer."""
+    world = World()
+    process = world.process("w0", world.graph("approval", CheckpointPolicy.BOUNDARIES))
+    await process.outcome(world.send(world.run("approval")))
+    await process.outcome(world.send(world.resume()))
+    command: AnyCommand = world.rerun(0)
+    if name == "resume":
+        await process.outcome(world.send(world.update({}, at_sequence=0)))
+        command = world.resume()
+    done = await process.outcome(world.send(command))
+    assert (done.status, done.sequence) == (OutcomeStatus.COMPLETED, None)
+    world.ran.clear()
+    before = await world.rows()
+    assert outcomes(await process.handle(world.send(command))) == []
+    assert (await world.rows(), world.ran) == (before, [])

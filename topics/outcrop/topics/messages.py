@@ -223,8 +223,8 @@ class Outcome(_Read):
     """The one answer to a command.
 
     `run_id`, `worker`, the times and `recovered` may differ between two deliveries of one outcome;
-    nothing else may. `state` is left out over the worker's size cap (and `metadata`, where it
-    alone is over it), and `state_omitted` says so: read it from the store.
+    nothing else may. `state` is left out over the worker's size cap (and what questions ask, and
+    `metadata`, where these alone are over it), and `state_omitted` says so: read it from the store.
     """
 
     version: Literal[1] = VERSION

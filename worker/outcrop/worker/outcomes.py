@@ -37,8 +37,9 @@ TEXT_LIMIT: Final = 10_000
 class Telling:
     """Who tells an outcome: one handling of one command.
 
-    `state_cap` is in bytes of JSON, of state and metadata together: over it the state is left out, and
-    metadata that alone is over it too. `state_omitted` says so; an outcome always fits its topic.
+    `state_cap` is in bytes of JSON, of state, metadata and questions together: over it the state is left
+    out, and then what the questions ask, the metadata, and the questions, as far as these alone are
+    over it too. `state_omitted` says so; an outcome always fits its topic.
     """
 
     command_id: UUID
@@ -61,8 +62,7 @@ class Telling:
             questions=[
                 QuestionBody(id=question.id, path=question.path, payload=question.payload)
                 for question in questions_in(notes)
-            ]
-            or None,
+            ],
             error=_error(checkpoint),
             state=checkpoint.frozen_state,
         )
@@ -128,6 +128,7 @@ class Telling:
         *,
         state: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        questions: Sequence[QuestionBody] = (),
         **fields: Any,  # noqa: ANN401 - fields of Outcome
     ) -> Outcome:
         return Outcome(
@@ -137,7 +138,7 @@ class Telling:
             worker=self.worker,
             started_at=self.started_at,
             finished_at=self.finished_at,
-            **_capped(state, metadata or {}, self.state_cap),
+            **_capped(state, metadata or {}, questions, self.state_cap),
             **fields,
         )
 
@@ -182,9 +183,23 @@ def _graph(identity: GraphIdentity | None) -> GraphName | None:
     return None if identity is None else GraphName(id=identity.id, version=identity.version)
 
 
-def _capped(state: str | None, metadata: Mapping[str, str], cap: int) -> dict[str, Any]:
-    """What is told of state and metadata: all of it, the metadata alone, or nothing."""
-    beside = len(orjson.dumps(metadata))
-    if len((state or "").encode()) + beside <= cap:
-        return {"metadata": metadata, "state": None if state is None else json.loads(state)}
-    return {"metadata": metadata if beside <= cap else {}, "state_omitted": True}
+def _capped(
+    state: str | None, metadata: Mapping[str, str], questions: Sequence[QuestionBody], cap: int
+) -> dict[str, Any]:
+    """What is told of state, metadata and questions: all of it, or as much as the cap leaves."""
+    tags, asked = len(orjson.dumps(metadata)), _size(questions)
+    if len((state or "").encode()) + tags + asked <= cap:
+        told = None if state is None else json.loads(state)
+        return {"metadata": metadata, "state": told, "questions": list(questions) or None}
+    if tags + asked > cap:
+        questions = [question.model_copy(update={"payload": None}) for question in questions]
+        asked = _size(questions)
+    if tags + asked > cap:
+        metadata = {}
+    if asked > cap:
+        questions = ()
+    return {"metadata": metadata, "questions": list(questions) or None, "state_omitted": True}
+
+
+def _size(questions: Sequence[QuestionBody]) -> int:
+    return sum(len(question.model_dump_json().encode()) for question in questions)

@@ -17,7 +17,7 @@ from outcrop.stores.record import Status
 from outcrop.topics.ids import made_at
 from outcrop.topics.messages import CommandType
 
-from .marks import CANCEL_ID, RECOVERY_ID, RESUME_ID, Coordinates, coordinates_of, mark
+from .marks import CANCEL_ID, RECOVERY_ID, RESUME_ID, RESUME_MESSAGE, Coordinates, coordinates_of, mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -174,12 +174,15 @@ def _is_own(claimant: Claimant, row: Row) -> bool:
 
 
 def _is_of_another_message(claimant: Claimant, row: Row) -> bool:
-    """Whether the command wrote the row when it came in another message.
+    """Whether the command wrote the row, or left its stamp, when it came in another message.
 
-    A row that it only cancelled, recovered or stamped names the message of its own command.
+    A row that it only cancelled or recovered names the message of its own command.
     """
-    wrote_it = mark(row.checkpoint, COMMAND_ID) == str(claimant.command_id)
-    return wrote_it and mark(row.checkpoint, MESSAGE) not in ("", str(claimant.message))
+    return any(
+        mark(row.checkpoint, wrote) == str(claimant.command_id)
+        and mark(row.checkpoint, came_in) not in ("", str(claimant.message))
+        for wrote, came_in in ((COMMAND_ID, MESSAGE), (RESUME_ID, RESUME_MESSAGE))
+    )
 
 
 def _stopped(row: Row) -> bool:

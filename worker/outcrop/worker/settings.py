@@ -98,7 +98,7 @@ class Settings(BaseModel):
         1_000_000, description="bytes of a state; a command that brings more is refused"
     )
     state_cap: Annotated[int, Field(ge=0)] = Field(
-        500_000, description="bytes of a state in an outcome; more is left to the store"
+        500_000, description="bytes of state, metadata and questions in an outcome; more is left to the store"
     )
     dead_letter_limit: Annotated[int, Field(ge=0)] = Field(
         500_000, description="bytes of the original message that a dead letter keeps"

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from outcrop.topics.events import EventType
+from outcrop.topics.events import EventType, encode_event
 
 from .configuration import BROKER, add_settings, settings_of
+from .difference import raw_json
 from .exits import Exit
 from .options import add_command, add_json, count
 from .terminal import Screen, to_json
@@ -72,7 +73,7 @@ async def _follow(arguments: Namespace) -> None:
             if arguments.types and event.type not in arguments.types:
                 continue
             if screen.as_json:
-                screen.item(event.model_dump(mode="json", exclude_none=True))
+                screen.item(event_document(event))
             else:
                 screen.columns(event_columns(event))
             shown += 1
@@ -80,13 +81,19 @@ async def _follow(arguments: Namespace) -> None:
                 return
 
 
+def event_document(event: Event) -> object:
+    """The event as it is on the wire."""
+    return raw_json(encode_event(event).decode())
+
+
 def event_columns(event: Event) -> tuple[str, ...]:
     """The event as one line's cells."""
     text = event.data.get("content") if event.type == EventType.TOKEN else None
+    data = event.model_dump_json(include={"data"}).removeprefix('{"data":').removesuffix("}")
     return (
         f"{event.at:%Y-%m-%dT%H:%M:%S.%f}Z",
         event.thread_id,
         event.type,
         event.node or "-",
-        text if isinstance(text, str) else to_json(event.data),
+        text if isinstance(text, str) else to_json(raw_json(data)),
     )
