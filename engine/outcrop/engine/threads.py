@@ -111,7 +111,9 @@ class Threads(Generic[S]):
         """Run a thread from the graph's entry.
 
         Whatever the thread's log holds already, the run's rows follow it, unless
-        `options.expected_sequence` says what the log must end with.
+        `options.expected_sequence` says what the log must end with. A second run of a thread counts
+        its hops from 0 again, so its nodes have the idempotency keys of the first: give each run
+        a thread of its own.
         """
 
         async def work(call: Call[S]) -> RunResult[S]:
