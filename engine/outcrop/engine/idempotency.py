@@ -2,7 +2,8 @@
 
 The same on every retry and recovery of that execution, and of no other of its run, however often
 that waits, fails, forks or is run again from an earlier row: hops count the nodes run so far at
-each level, and survive a crash in the rows of a durable run. Without those rows (Boundaries) only the run's ID keeps two runs' keys apart.
+each level, and survive a crash in the rows of a durable run. Without those rows (Boundaries)
+only the run's ID keeps two runs' keys apart.
 """
 
 from __future__ import annotations
